@@ -1,0 +1,6 @@
+//! `gguf-convert`.
+
+/// The program.
+pub fn main() -> std::process::ExitCode {
+    todo!()
+}

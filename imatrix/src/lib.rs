@@ -1,0 +1,6 @@
+//! `gguf-imatrix`.
+
+/// The program.
+pub fn main() -> std::process::ExitCode {
+    todo!()
+}

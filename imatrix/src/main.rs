@@ -1,0 +1,5 @@
+//! `gguf-imatrix`: see the crate's documentation.
+
+fn main() -> std::process::ExitCode {
+    gguf_imatrix::main()
+}

@@ -1,0 +1,6 @@
+//! `gguf-inspect`.
+
+/// The program.
+pub fn main() -> std::process::ExitCode {
+    todo!()
+}

@@ -1,0 +1,5 @@
+//! `gguf-inspect`: see the crate's documentation.
+
+fn main() -> std::process::ExitCode {
+    gguf_inspect::main()
+}

@@ -1,0 +1,6 @@
+//! `gguf-quantize`.
+
+/// The program.
+pub fn main() -> std::process::ExitCode {
+    todo!()
+}

@@ -1,0 +1,5 @@
+//! `gguf-quantize`: see the crate's documentation.
+
+fn main() -> std::process::ExitCode {
+    gguf_quantize::main()
+}

@@ -1,0 +1,6 @@
+//! `gguf-bench`.
+
+/// The program.
+pub fn main() -> std::process::ExitCode {
+    todo!()
+}

@@ -1,0 +1,6 @@
+//! `gguf-perplexity`.
+
+/// The program.
+pub fn main() -> std::process::ExitCode {
+    todo!()
+}
