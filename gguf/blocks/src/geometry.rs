@@ -17,7 +17,12 @@ pub struct Geometry {
 impl Geometry {
     /// A type made of plain blocks: no row header, no interleaving.
     pub const fn blocks(block_elems: usize, block_bytes: usize) -> Self {
-        Self { block_elems, block_bytes, row_header_bytes: 0, interleave: 1 }
+        Self {
+            block_elems,
+            block_bytes,
+            row_header_bytes: 0,
+            interleave: 1,
+        }
     }
 
     /// Bytes of a row of `n_cols` elements; `None` if `n_cols` is not a whole number of blocks or the
@@ -27,7 +32,9 @@ impl Geometry {
         if !n_cols.is_multiple_of(elems) {
             return None;
         }
-        (n_cols / elems).checked_mul(self.block_bytes as u64)?.checked_add(self.row_header_bytes as u64)
+        (n_cols / elems)
+            .checked_mul(self.block_bytes as u64)?
+            .checked_add(self.row_header_bytes as u64)
     }
 
     /// Bits of storage for each element, row headers left out.

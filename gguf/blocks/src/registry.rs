@@ -15,5 +15,8 @@ pub fn by_id(id: TypeId) -> Option<&'static Format> {
 
 /// The type with this name, in any case.
 pub fn by_name(name: &str) -> Option<&'static Format> {
-    FORMATS.iter().copied().find(|f| f.name.eq_ignore_ascii_case(name))
+    FORMATS
+        .iter()
+        .copied()
+        .find(|f| f.name.eq_ignore_ascii_case(name))
 }

@@ -1,0 +1,19 @@
+//! `F16`: TODO
+
+mod kernel;
+
+use crate::{Format, Geometry, TypeId};
+
+/// The type's record.
+pub(crate) static FORMAT: Format = Format {
+    id: TypeId(1),
+    name: "F16",
+    geometry: Geometry::blocks(1, 2),
+    quantized: false,
+    requires_importance: false,
+    decode: None,
+    encode: None,
+    check: |_| None,
+    kernel: kernel::kernel,
+    doc: "IEEE half precision",
+};
