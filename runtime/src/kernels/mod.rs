@@ -3,6 +3,8 @@
 //! All functions run on the rayon pool that they are called in. Results do not depend on the number of
 //! threads or on the CPU level.
 
+pub mod elementwise;
+
 use gguf_blocks::{Cpu, Format};
 
 /// A stack of weight matrices of one tensor: `n_mats` matrices of `n_rows` rows of `n_cols` elements. A plain

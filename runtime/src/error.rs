@@ -1,0 +1,133 @@
+//! What can go wrong when a model is opened or run.
+
+use std::path::PathBuf;
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong, by what the caller can do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The container.
+    #[error(transparent)]
+    Container(#[from] gguf::Error),
+    /// The architecture's description.
+    #[error(transparent)]
+    Models(#[from] gguf_models::Error),
+    /// The file does not hold the model that its metadata describe: all findings.
+    #[error("`{}` cannot be run as `{arch}`: {}", file.display(), list(findings))]
+    Misfit {
+        /// The file.
+        file: PathBuf,
+        /// Its architecture.
+        arch: Box<str>,
+        /// One finding a tensor, in the order that the architecture lists them.
+        findings: Vec<String>,
+    },
+    /// A legal value that this build has no code for.
+    #[error("{object}: expected {known}, found {found}")]
+    Unsupported {
+        /// The key or property.
+        object: Box<str>,
+        /// What this build knows.
+        known: Box<str>,
+        /// What the file says.
+        found: Box<str>,
+    },
+    /// The vocabulary is inconsistent.
+    #[error("vocabulary: {0}")]
+    Vocabulary(Box<str>),
+    /// A token that the model has no embedding of.
+    #[error("token {index} of the batch: expected an id below {n_vocab}, found {id}")]
+    TokenId {
+        /// Position in the batch.
+        index: usize,
+        /// The id.
+        id: u32,
+        /// Rows of the embedding.
+        n_vocab: usize,
+    },
+    /// A sequence that the session was not made for.
+    #[error("token {index} of the batch: expected a sequence below {n_seq}, found {seq}")]
+    Sequence {
+        /// Position in the batch.
+        index: usize,
+        /// The sequence.
+        seq: u32,
+        /// Sequences of the session.
+        n_seq: usize,
+    },
+    /// A token that does not continue its sequence.
+    #[error("token {index} of the batch: expected position {expected} of sequence {seq}, found {found}")]
+    Position {
+        /// Position in the batch.
+        index: usize,
+        /// The sequence.
+        seq: u32,
+        /// The next position of the sequence.
+        expected: u32,
+        /// What the token says.
+        found: u32,
+    },
+    /// A sequence has no room left.
+    #[error("sequence {seq} is full: all {n_ctx} positions of the context are taken; ask for a longer context")]
+    ContextFull {
+        /// The sequence.
+        seq: u32,
+        /// Positions of a sequence.
+        n_ctx: usize,
+    },
+    /// A setting that no session can have.
+    #[error("{0}")]
+    Settings(Box<str>),
+    /// The text has too few tokens.
+    #[error(
+        "the text is too short: expected at least {needed} tokens (two contexts of {n_ctx}), found {found}; \
+         use a longer text or a smaller `-c`"
+    )]
+    TextTooShort {
+        /// Tokens needed.
+        needed: usize,
+        /// Tokens of a chunk.
+        n_ctx: usize,
+        /// Tokens of the text.
+        found: usize,
+    },
+    /// The model computed a logit that is no number.
+    #[error(
+        "chunk {chunk}, position {pos}: the logit of token {token} is {value}; the model file is damaged or \
+         its type loses too much"
+    )]
+    NonFinite {
+        /// Chunk, counted from 1.
+        chunk: usize,
+        /// Position in the chunk.
+        pos: usize,
+        /// Id of the token.
+        token: usize,
+        /// The value.
+        value: f32,
+    },
+}
+
+impl From<Error> for gguf_cli::Failure {
+    fn from(e: Error) -> Self {
+        match e {
+            Error::Container(e) | Error::Models(gguf_models::Error::Container(e)) => e.into(),
+            Error::Settings(_) => Self::Usage(e.to_string()),
+            _ => Self::Input(e.to_string()),
+        }
+    }
+}
+
+/// Findings that an error message shows before it only counts.
+const SHOWN: usize = 12;
+
+fn list(findings: &[String]) -> String {
+    let mut text = findings[..findings.len().min(SHOWN)].join("; ");
+    if findings.len() > SHOWN {
+        text.push_str(&format!("; and {} more", findings.len() - SHOWN));
+    }
+    text
+}

@@ -1,0 +1,220 @@
+//! Row-wise operations between the matrix products: norms, rotation, gates, softmax, sums.
+//!
+//! Plain loops over fixed lanes, which compile to vector code at any level and give the same bits there.
+
+use gguf_models::spec::{Rope, RopeKind};
+
+use super::exp;
+
+/// Partial sums of a row; element `i` goes to lane `i % LANES`.
+const LANES: usize = 8;
+
+/// `1 / sqrt(mean(x^2) + eps)`: products rounded to f32, summed in f64.
+fn rms_scale(x: &[f32], eps: f32) -> f32 {
+    let mut lanes = [0.0f64; LANES];
+    let mut chunks = x.chunks_exact(LANES);
+    for c in &mut chunks {
+        for (lane, v) in lanes.iter_mut().zip(c) {
+            *lane += f64::from(v * v);
+        }
+    }
+    for (lane, v) in lanes.iter_mut().zip(chunks.remainder()) {
+        *lane += f64::from(v * v);
+    }
+    let [a, b, c, d, e, f, g, h] = lanes;
+    let sum = ((a + e) + (c + g)) + ((b + f) + (d + h));
+    let mean = (sum / x.len() as f64) as f32;
+    1.0 / (mean + eps).sqrt()
+}
+
+/// `out = x / sqrt(mean(x^2) + eps) * weight` for one row.
+pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let scale = rms_scale(x, eps);
+    for ((o, v), w) in out.iter_mut().zip(x).zip(weight) {
+        *o = v * scale * w;
+    }
+}
+
+/// [`rms_norm`] onto its own input.
+pub fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
+    let scale = rms_scale(x, eps);
+    for (v, w) in x.iter_mut().zip(weight) {
+        *v = *v * scale * w;
+    }
+}
+
+/// `acc += x`.
+pub fn add(acc: &mut [f32], x: &[f32]) {
+    for (a, v) in acc.iter_mut().zip(x) {
+        *a += v;
+    }
+}
+
+/// `acc += x * factor`.
+pub fn add_scaled(acc: &mut [f32], x: &[f32], factor: f32) {
+    for (a, v) in acc.iter_mut().zip(x) {
+        *a += v * factor;
+    }
+}
+
+/// `out = x * factor`.
+pub fn scale(x: &[f32], factor: f32, out: &mut [f32]) {
+    for (o, v) in out.iter_mut().zip(x) {
+        *o = v * factor;
+    }
+}
+
+/// `out = silu(gate) * up` with `silu(x) = x / (1 + e^-x)`.
+pub fn silu_mul(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
+        *o = g / (1.0 + exp(-g)) * u;
+    }
+}
+
+/// Softmax of a row onto itself; the sum is in f64, in order.
+pub fn softmax(x: &mut [f32]) {
+    let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0f64;
+    for v in &mut *x {
+        *v = exp(*v - max);
+        sum += f64::from(*v);
+    }
+    let factor = (1.0 / sum) as f32;
+    for v in x {
+        *v *= factor;
+    }
+}
+
+/// `1 / (1 + e^-x)` of each element onto itself.
+pub fn sigmoid(x: &mut [f32]) {
+    for v in x {
+        *v = 1.0 / (1.0 + exp(-*v));
+    }
+}
+
+/// Cosines and sines of one rotary embedding for positions from 0 on, extended as positions come up.
+#[derive(Debug)]
+pub struct RopeTable {
+    rope: Rope,
+    /// Position after position: `n_rot / 2` cosines, then as many sines.
+    rows: Vec<f32>,
+}
+
+impl RopeTable {
+    /// An empty table with address space for `n_ctx` positions.
+    pub fn new(rope: Rope, n_ctx: usize) -> Self {
+        Self { rope, rows: Vec::with_capacity(n_ctx * Self::row_len(&rope)) }
+    }
+
+    /// The embedding.
+    pub fn rope(&self) -> &Rope {
+        &self.rope
+    }
+
+    /// Numbers that one position takes.
+    pub fn row_len(rope: &Rope) -> usize {
+        rope.n_rot / 2 * 2
+    }
+
+    /// Extends the table to `n_pos` positions.
+    pub fn extend(&mut self, n_pos: usize) {
+        let half = self.rope.n_rot / 2;
+        if half == 0 {
+            return;
+        }
+        // Through f64, so that no platform's single-precision library decides about the bits.
+        let factor = f64::from(self.rope.base).powf(-2.0 / self.rope.n_rot as f64) as f32;
+        for pos in self.rows.len() / (2 * half)..n_pos {
+            for part in [f64::cos, f64::sin] {
+                let mut theta = pos as f32;
+                for _ in 0..half {
+                    self.rows.push(part(f64::from(theta)) as f32);
+                    theta *= factor;
+                }
+            }
+        }
+    }
+
+    /// Rotates one head of a position that the table holds; elements from `n_rot` on stay.
+    pub fn rotate(&self, pos: usize, head: &mut [f32]) {
+        let half = self.rope.n_rot / 2;
+        let (cos, sin) = self.rows[pos * 2 * half..][..2 * half].split_at(half);
+        match self.rope.kind {
+            RopeKind::Neox => {
+                let (low, high) = head[..2 * half].split_at_mut(half);
+                for (((a, b), c), s) in low.iter_mut().zip(high).zip(cos).zip(sin) {
+                    (*a, *b) = (*a * c - *b * s, *a * s + *b * c);
+                }
+            }
+            RopeKind::Norm => {
+                for ((pair, c), s) in head[..2 * half].chunks_exact_mut(2).zip(cos).zip(sin) {
+                    (pair[0], pair[1]) = (pair[0] * c - pair[1] * s, pair[0] * s + pair[1] * c);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: f32, b: f64, tolerance: f64) {
+        assert!((f64::from(a) - b).abs() <= tolerance * b.abs().max(1e-3), "{a} is not {b}");
+    }
+
+    #[test]
+    fn norm_has_unit_mean_square_times_weight() {
+        let x: Vec<f32> = (0..37).map(|i| (i as f32 * 0.7).sin() * 3.0).collect();
+        let mut out = vec![0.0; 37];
+        rms_norm(&x, &[2.0; 37], 0.0, &mut out);
+        let mean = out.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / 37.0;
+        assert!((mean - 4.0).abs() < 1e-5);
+        let mut same = x.clone();
+        rms_norm_in_place(&mut same, &[2.0; 37], 0.0);
+        assert_eq!(same, out);
+    }
+
+    #[test]
+    fn gates_match_f64() {
+        let gate: Vec<f32> = (-50..50).map(|i| i as f32 * 0.4).collect();
+        let mut out = vec![0.0; gate.len()];
+        silu_mul(&gate, &vec![1.5; gate.len()], &mut out);
+        for (&g, &o) in gate.iter().zip(&out) {
+            close(o, 1.5 * f64::from(g) / (1.0 + (-f64::from(g)).exp()), 1e-6);
+        }
+        let mut p = vec![1.0f32, 3.0, 2.0];
+        softmax(&mut p);
+        let sum = 1f64.exp() + 2f64.exp() + 3f64.exp();
+        close(p[1], 3f64.exp() / sum, 1e-6);
+        let mut s = vec![0.5f32];
+        sigmoid(&mut s);
+        close(s[0], 1.0 / (1.0 + (-0.5f64).exp()), 1e-6);
+    }
+
+    #[test]
+    fn rotation_pairs_and_angles() {
+        for kind in [RopeKind::Neox, RopeKind::Norm] {
+            let mut table = RopeTable::new(Rope { kind, n_rot: 4, base: 100.0 }, 8);
+            table.extend(3);
+            table.extend(8);
+            let mut head = [1.0f32, 2.0, 3.0, 4.0, 5.0];
+            table.rotate(7, &mut head);
+            // Angles 7 and 7 * 100^(-1/2) = 0.7.
+            let pair = |x: f64, y: f64, t: f64| (x * t.cos() - y * t.sin(), x * t.sin() + y * t.cos());
+            let want = match kind {
+                RopeKind::Neox => {
+                    let ((a, c), (b, d)) = (pair(1.0, 3.0, 7.0), pair(2.0, 4.0, 0.7));
+                    [a, b, c, d, 5.0]
+                }
+                RopeKind::Norm => {
+                    let ((a, b), (c, d)) = (pair(1.0, 2.0, 7.0), pair(3.0, 4.0, 0.7));
+                    [a, b, c, d, 5.0]
+                }
+            };
+            for (h, w) in head.iter().zip(want) {
+                close(*h, w, 1e-5);
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! How layers mix positions: one file a kind.
+
+pub(crate) mod gqa;

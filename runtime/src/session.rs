@@ -1,0 +1,229 @@
+//! Sequences in progress: positions, KV cache and scratch memory.
+
+use gguf_blocks::Cpu;
+use gguf_models::spec::{Gqa, Mixer};
+
+use crate::forward::{self, Scratch};
+use crate::kv::KvCache;
+use crate::model::Model;
+use crate::observe::Observe;
+use crate::{Error, Result};
+
+/// What a session has room for.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Positions of each sequence.
+    pub n_ctx: usize,
+    /// Sequences.
+    pub n_seq: usize,
+    /// Tokens that go through the layers together; longer batches are cut.
+    pub n_ubatch: usize,
+    /// Level of the kernels.
+    pub cpu: Cpu,
+}
+
+impl Default for Settings {
+    /// One sequence of 512 positions, 512 tokens together, the machine's best level.
+    fn default() -> Self {
+        Self { n_ctx: 512, n_seq: 1, n_ubatch: 512, cpu: Cpu::best() }
+    }
+}
+
+/// Bytes that a session takes beside the mapped weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Keys and values.
+    pub kv: u64,
+    /// Activations, logits and position tables.
+    pub scratch: u64,
+}
+
+/// One token of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Vocabulary id.
+    pub id: u32,
+    /// Sequence that it continues.
+    pub seq: u32,
+    /// Position in the sequence, counted from 0.
+    pub pos: u32,
+    /// Whether the logits behind it are wanted.
+    pub logits: bool,
+}
+
+/// Logits of some tokens of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Logits<'a> {
+    /// Place of each row's token in the batch, ascending.
+    pub index: &'a [usize],
+    /// One row of `n_vocab` logits a token.
+    pub rows: &'a [f32],
+    /// Elements of a row.
+    pub n_vocab: usize,
+}
+
+/// Takes logits as they are computed. An error ends the batch.
+pub type LogitsSink<'a> = dyn FnMut(Logits<'_>) -> Result<()> + 'a;
+
+/// A model with the state of its sequences. Evaluation runs on the rayon pool that it is called in and
+/// allocates nothing once a batch of full size has been seen.
+#[derive(Debug)]
+pub struct Session<'m> {
+    model: &'m Model,
+    settings: Settings,
+    kv: KvCache,
+    /// Positions taken, by sequence.
+    n_past: Vec<u32>,
+    /// `n_past` as it will be behind the batch that is being checked.
+    n_next: Vec<u32>,
+    scratch: Scratch,
+}
+
+impl<'m> Session<'m> {
+    /// Takes the memory for sequences and scratch.
+    ///
+    /// # Errors
+    /// Settings of zero, or that need more memory than can be addressed or had.
+    pub fn new(model: &'m Model, settings: Settings) -> Result<Self> {
+        let plan = Self::plan(model, &settings)?;
+        let refuse = || {
+            let gib = (plan.kv.saturating_add(plan.scratch)) as f64 / f64::from(1 << 30);
+            Error::Settings(
+                format!(
+                    "no memory for {} sequences of {} tokens: {gib:.1} GiB needed; ask for a shorter context",
+                    settings.n_seq, settings.n_ctx
+                )
+                .into(),
+            )
+        };
+        let total = plan.kv.checked_add(plan.scratch).and_then(|n| usize::try_from(n).ok()).ok_or_else(refuse)?;
+        // Asked for once and given back: the parts below abort where memory is refused.
+        Vec::<u8>::new().try_reserve_exact(total).map_err(|_| refuse())?;
+        Ok(Self {
+            kv: KvCache::new(&attention_layers(model), settings.n_seq, settings.n_ctx),
+            n_past: vec![0; settings.n_seq],
+            n_next: vec![0; settings.n_seq],
+            scratch: Scratch::new(model, &settings),
+            model,
+            settings,
+        })
+    }
+
+    /// The bytes that a session with these settings takes.
+    pub fn plan(model: &Model, settings: &Settings) -> Result<MemoryPlan> {
+        let Settings { n_ctx, n_seq, n_ubatch, .. } = *settings;
+        let limit = i32::MAX as usize;
+        for (name, n) in [("context", n_ctx), ("number of sequences", n_seq), ("ubatch", n_ubatch)] {
+            if n == 0 || n > limit {
+                return Err(Error::Settings(format!("{name}: expected 1 to {limit}, found {n}").into()));
+            }
+        }
+        let per_pos = attention_layers(model).iter().try_fold(0u64, |sum, g| {
+            let elems = (g.n_head_kv as u64).checked_mul((g.head_dim_k + g.head_dim_v) as u64)?;
+            sum.checked_add(elems.checked_mul(size_of::<half::f16>() as u64)?)
+        });
+        let kv = per_pos.and_then(|b| b.checked_mul(n_ctx as u64)?.checked_mul(n_seq as u64));
+        let too_much = || Error::Settings("the context needs more memory than can be addressed".into());
+        let kv = kv.ok_or_else(too_much)?;
+        let scratch = Scratch::n_bytes(model, settings).ok_or_else(too_much)?;
+        Ok(MemoryPlan { kv, scratch })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &'m Model {
+        self.model
+    }
+
+    /// What there is room for.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Positions taken of a sequence.
+    pub fn n_past(&self, seq: usize) -> usize {
+        self.n_past[seq] as usize
+    }
+
+    /// Forgets all sequences.
+    pub fn clear(&mut self) {
+        self.n_past.fill(0);
+    }
+
+    /// Shortens a sequence to its first `n` positions.
+    pub fn truncate(&mut self, seq: usize, n: usize) {
+        let past = &mut self.n_past[seq];
+        *past = (*past).min(u32::try_from(n).unwrap_or(u32::MAX));
+    }
+
+    /// Evaluates a batch and returns the rows of logits that were asked for, in the order of the batch.
+    pub fn decode(&mut self, batch: &[Token]) -> Result<Vec<f32>> {
+        let mut rows = Vec::new();
+        self.decode_with(batch, None, &mut |logits| {
+            rows.extend_from_slice(logits.rows);
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
+    /// Evaluates a batch: shows the input of every product to `observer` and hands logits to `sink`, in the
+    /// order of the batch, in pieces.
+    ///
+    /// The tokens of a sequence must have the positions that follow those it has. The batch is checked as a
+    /// whole before anything is computed; a batch with a bad token changes nothing.
+    pub fn decode_with(
+        &mut self,
+        batch: &[Token],
+        mut observer: Option<&mut dyn Observe>,
+        sink: &mut LogitsSink<'_>,
+    ) -> Result<()> {
+        self.check(batch)?;
+        let mut first = 0;
+        for ubatch in batch.chunks(self.settings.n_ubatch) {
+            let env = forward::Env {
+                model: self.model,
+                cpu: self.settings.cpu,
+                observer: observer.as_mut().map(|o| &mut **o as &mut dyn Observe),
+            };
+            let pass = forward::Pass { env, kv: &mut self.kv, scratch: &mut self.scratch };
+            let done = pass.run(ubatch, first, sink);
+            for t in ubatch {
+                self.n_past[t.seq as usize] = t.pos + 1;
+            }
+            done?;
+            first += ubatch.len();
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, batch: &[Token]) -> Result<()> {
+        let Settings { n_ctx, n_seq, .. } = self.settings;
+        let n_vocab = self.model.spec().n_vocab;
+        self.n_next.clone_from(&self.n_past);
+        for (index, t) in batch.iter().enumerate() {
+            if t.id as usize >= n_vocab {
+                return Err(Error::TokenId { index, id: t.id, n_vocab });
+            }
+            let Some(expected) = self.n_next.get_mut(t.seq as usize) else {
+                return Err(Error::Sequence { index, seq: t.seq, n_seq });
+            };
+            if t.pos != *expected {
+                return Err(Error::Position { index, seq: t.seq, expected: *expected, found: t.pos });
+            }
+            if t.pos as usize >= n_ctx {
+                return Err(Error::ContextFull { seq: t.seq, n_ctx });
+            }
+            *expected += 1;
+        }
+        Ok(())
+    }
+}
+
+fn attention_layers(model: &Model) -> Vec<Gqa> {
+    let layers = model.spec().layers.iter();
+    layers
+        .filter_map(|l| match l.mixer {
+            Mixer::Gqa(gqa) => Some(gqa),
+            _ => None,
+        })
+        .collect()
+}
