@@ -29,3 +29,18 @@ pub enum Error {
         found: Box<str>,
     },
 }
+
+impl Error {
+    /// A [`Error::Mismatch`] of anything that can be printed.
+    pub fn mismatch(
+        object: impl std::fmt::Display,
+        expected: impl std::fmt::Display,
+        found: impl std::fmt::Display,
+    ) -> Self {
+        Self::Mismatch {
+            object: object.to_string().into(),
+            expected: expected.to_string().into(),
+            found: found.to_string().into(),
+        }
+    }
+}

@@ -1,13 +1,39 @@
-//! Architecture descriptions shared by convert, quantize, imatrix, inspect and the runtime.
+//! What a model is, apart from its numbers: architecture descriptions shared by convert, quantize, imatrix,
+//! inspect and the runtime.
+//!
+//! An [`Architecture`](arch::Architecture) is one file of plain data under `arch/`. It says
+//!
+//! - which **hyper-parameters** a model has: rows of [`hparams::Row`], each with the key in GGUF metadata, the
+//!   places in a Hugging Face `config.json`, the type and the range. The order of the rows is the order in
+//!   which a converter writes the keys. [`HParams::from_gguf`] reads them back and checks every value, so what
+//!   is computed from them afterwards cannot overflow or divide by zero;
+//! - which **settings of a checkpoint** must have one fixed value ([`hf::Fixed`]): what the description does not
+//!   cover is refused by name, never ignored;
+//! - which **tensors** it has and how large they are ([`arch::TensorExpectation`]); [`check()`] compares a file
+//!   with that and lists every difference. A tensor is known by its [`Role`], which [`names`] turns into the
+//!   GGUF name and back;
+//! - how a checkpoint's tensors become GGUF tensors: rules of [`hf::TensorRule`], a name pattern, a role and one
+//!   of a closed set of [`hf::Transform`]s;
+//! - the **forward pass** as a [`spec::ModelSpec`], plain data that the runtime interprets.
+//!
+//! Beside that the crate has two tables that all programs share: [`file_type`], the names that people ask for
+//! (`Q4_K_M`), and [`vocab`], how each pre-tokenizer cuts text.
+//!
+//! The crate knows no kernels, opens no files of its own and runs no code of a checkpoint. It refuses an
+//! architecture that it has no description of, keys of another type than needed, and values that no sound
+//! model has.
 
 pub mod arch;
+pub mod check;
 mod error;
 pub mod file_type;
-mod hparams;
+pub mod hf;
+pub mod hparams;
 pub mod names;
 pub mod spec;
 pub mod vocab;
 
+pub use check::check;
 pub use error::{Error, Result};
 pub use hparams::HParams;
 pub use names::Role;

@@ -1,0 +1,70 @@
+//! Compares a file's tensors with what its architecture needs.
+
+use std::collections::HashMap;
+
+use gguf::validate::Finding;
+use gguf::{GgufFile, Shape};
+
+use crate::HParams;
+use crate::arch::Architecture;
+
+/// Compares the tensors of a file with the architecture's. Missing tensors and wrong shapes are severe;
+/// tensors that the architecture does not have are merely unusual.
+pub fn check(file: &GgufFile, arch: &Architecture, hparams: &HParams) -> Vec<Finding> {
+    let tensors: Vec<_> = file.tensors.iter().map(|t| (t.name.as_str(), t.shape)).collect();
+    let mut findings = check_shapes(&tensors, arch, hparams);
+    for finding in &mut findings {
+        finding.at = file.tensor(&finding.object).map(|t| file.tensor_range(t).start);
+    }
+    findings
+}
+
+/// The same for tensors that are only planned: names and shapes.
+pub fn check_shapes(tensors: &[(&str, Shape)], arch: &Architecture, hparams: &HParams) -> Vec<Finding> {
+    let mut left: HashMap<&str, &Shape> = tensors.iter().map(|(name, shape)| (*name, shape)).collect();
+    let mut findings = Vec::new();
+    for expected in (arch.tensors)(hparams) {
+        let name = expected.name();
+        match left.remove(name.as_str()) {
+            Some(shape) if same_shape(shape.dims(), &expected.shape) => {}
+            Some(shape) => {
+                let what = format!("shape: expected {:?}, found {:?}", expected.shape, shape.dims());
+                findings.push(Finding {
+                    severe: true,
+                    object: name,
+                    at: None,
+                    what,
+                });
+            }
+            None if expected.required => {
+                let what = format!("expected a tensor of shape {:?}, found none", expected.shape);
+                findings.push(Finding {
+                    severe: true,
+                    object: name,
+                    at: None,
+                    what,
+                });
+            }
+            None => {}
+        }
+    }
+    for (name, _) in tensors {
+        if left.contains_key(name) {
+            let what = format!("architecture `{}` has no tensor of this name", arch.name);
+            findings.push(Finding {
+                severe: false,
+                object: (*name).to_owned(),
+                at: None,
+                what,
+            });
+        }
+    }
+    findings
+}
+
+/// Trailing dimensions of 1 may be written or left out.
+fn same_shape(a: &[u64], b: &[u64]) -> bool {
+    let n = a.len().max(b.len());
+    let dim = |dims: &[u64], i: usize| dims.get(i).copied().unwrap_or(1);
+    (0..n).all(|i| dim(a, i) == dim(b, i))
+}

@@ -1,0 +1,112 @@
+//! Reading, defaults and refusals.
+
+use gguf::{Array, Metadata, Value};
+
+use super::*;
+
+const TINY: &[(&str, Value)] = &[
+    ("qwen3moe.block_count", Value::U32(3)),
+    ("qwen3moe.context_length", Value::U32(2048)),
+    ("qwen3moe.embedding_length", Value::U32(256)),
+    ("qwen3moe.attention.head_count", Value::U32(4)),
+    ("qwen3moe.attention.head_count_kv", Value::U32(2)),
+    ("qwen3moe.attention.layer_norm_rms_epsilon", Value::F32(1e-6)),
+    ("qwen3moe.expert_count", Value::U32(8)),
+    ("qwen3moe.expert_used_count", Value::U32(2)),
+    ("qwen3moe.expert_feed_forward_length", Value::U32(128)),
+    ("qwen3moe.vocab_size", Value::U32(512)),
+];
+
+fn with(changes: &[(&str, Option<Value>)]) -> Result<HParams> {
+    let mut metadata = Metadata::new();
+    for (key, value) in TINY {
+        metadata.set(*key, value.clone());
+    }
+    for (key, value) in changes {
+        let key = format!("qwen3moe.{key}");
+        match value {
+            Some(value) => metadata.set(key, value.clone()),
+            None => drop(metadata.remove(&key)),
+        }
+    }
+    HParams::from_gguf("qwen3moe", &metadata)
+}
+
+#[test]
+fn absent_keys_have_the_defaults_of_the_reference() {
+    let h = with(&[]).expect("sound");
+    assert_eq!((h.n_layer, h.n_embd, h.n_vocab, h.n_ff_exp), (3, 256, 512, 128));
+    assert_eq!((h.head_dim_k, h.head_dim_v, h.n_rot), (64, 64, 64));
+    assert_eq!((h.rope_base, h.expert_weights_scale), (10_000.0, 1.0));
+    let h = with(&[
+        ("attention.head_count_kv", None),
+        ("attention.key_length", Some(Value::U32(32))),
+    ]);
+    let h = h.expect("sound");
+    assert_eq!(
+        (h.n_head_kv, h.head_dim_k, h.head_dim_v, h.n_rot),
+        (4, 32, 64, 32)
+    );
+}
+
+#[test]
+fn an_array_counts_where_all_layers_agree() {
+    let heads = |v: Vec<u32>| with(&[("attention.head_count", Some(Value::Array(Array::U32(v))))]);
+    assert_eq!(heads(vec![4, 4, 4]).expect("sound").n_head, 4);
+    assert!(heads(vec![4, 2, 4]).is_err());
+    assert!(heads(Vec::new()).is_err());
+}
+
+#[test]
+fn unsound_values_are_refused_by_key() {
+    let cases: &[(&str, Option<Value>)] = &[
+        ("block_count", None),
+        ("block_count", Some(Value::U32(0))),
+        ("block_count", Some(Value::U32(u32::MAX))),
+        ("block_count", Some(Value::String("3".into()))),
+        ("embedding_length", Some(Value::U64(1 << 60))),
+        ("attention.head_count", Some(Value::U32(0))),
+        ("attention.head_count", Some(Value::U32(3))),
+        ("attention.head_count_kv", Some(Value::U32(3))),
+        ("attention.head_count_kv", Some(Value::I32(-1))),
+        ("attention.key_length", Some(Value::U32(63))),
+        ("attention.key_length", Some(Value::U32(1 << 24))),
+        ("rope.dimension_count", Some(Value::U32(65))),
+        ("rope.dimension_count", Some(Value::U32(128))),
+        ("rope.freq_base", Some(Value::F32(f32::NAN))),
+        ("rope.freq_base", Some(Value::F32(-1.0))),
+        (
+            "attention.layer_norm_rms_epsilon",
+            Some(Value::F32(f32::INFINITY)),
+        ),
+        ("attention.layer_norm_rms_epsilon", Some(Value::F32(0.0))),
+        ("expert_used_count", Some(Value::U32(9))),
+        ("expert_used_count", None),
+        ("expert_gating_func", Some(Value::U32(9))),
+        ("vocab_size", None),
+        ("vocab_size", Some(Value::U32(0))),
+    ];
+    for (key, value) in cases {
+        let message = with(&[(key, value.clone())]).expect_err(key).to_string();
+        // A head count that does not fit is named by either of the two keys.
+        let named = key.strip_suffix("_kv").unwrap_or(key);
+        let related =
+            message.contains(named) || message.contains("rope.dimension_count") || message.contains("head");
+        assert!(message.contains("qwen3moe.") && related, "{key}: {message}");
+    }
+}
+
+#[test]
+fn the_description_fits_the_hyper_parameters() {
+    let h = with(&[]).expect("sound");
+    let arch = crate::arch::by_name("qwen3moe").expect("known");
+    let model = (arch.model)(&h).expect("sound");
+    assert_eq!(model.layers.len(), 3);
+    let tensors = (arch.tensors)(&h);
+    assert_eq!(tensors.len(), 3 + 3 * 12);
+    let down = tensors
+        .iter()
+        .find(|t| t.name() == "blk.2.ffn_down_exps.weight")
+        .expect("there");
+    assert_eq!(down.shape, [128, 256, 8]);
+}
