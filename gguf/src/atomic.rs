@@ -1,32 +1,239 @@
 //! Outputs that appear under their name only when complete.
+//!
+//! The data goes to a hidden file in the same folder, `.NAME.RANDOM.part`, which is flushed to disk and renamed
+//! at the end. A program that stops midway leaves nothing under the final name, a mapped older file keeps its
+//! pages, and two programs that write the same output cannot mix their bytes.
 
-use std::io::Write;
-use std::path::Path;
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
-use crate::Result;
+use rustix::process::{Resource, getrlimit};
+use tempfile::NamedTempFile;
+
+use crate::{Error, Result};
+
+/// Bytes that are gathered before a write.
+const BUFFER: usize = 1 << 20;
+
+/// Bytes of the final name that go into the name of the part file, which must stay below the usual limit of 255.
+const PART_NAME_BYTES: usize = 200;
 
 /// A file being written beside its final name. Dropped without [`AtomicFile::commit`] it vanishes.
 #[derive(Debug)]
-pub struct AtomicFile {}
+pub struct AtomicFile {
+    part: BufWriter<NamedTempFile>,
+    path: PathBuf,
+    folder: PathBuf,
+    force: bool,
+    /// Bytes of the whole output, where known.
+    n_bytes: Option<u64>,
+    written: u64,
+    /// Largest file that this process may write.
+    file_limit: u64,
+}
 
 impl AtomicFile {
     /// Starts an output. Refuses a missing folder, an output that is one of `inputs` (by path, symbolic or
     /// hard link), an existing output unless `force`, and, if `n_bytes` is known, too little free space.
-    pub fn create(_path: &Path, _force: bool, _inputs: &[&Path], _n_bytes: Option<u64>) -> Result<Self> {
-        todo!()
+    pub fn create(path: &Path, force: bool, inputs: &[&Path], n_bytes: Option<u64>) -> Result<Self> {
+        let path = check_target(path, force, inputs)?;
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        if !folder.is_dir() {
+            return Err(refuse(
+                &path,
+                &format!("the folder `{}` does not exist: create it", folder.display()),
+            ));
+        }
+        let file_limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        if let Some(needed) = n_bytes {
+            check_room(&path, &folder, needed, file_limit)?;
+        }
+        let part = tempfile::Builder::new()
+            .prefix(&part_prefix(&path))
+            .suffix(".part")
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(&folder)
+            .map_err(|source| Error::Io {
+                action: "create",
+                path: path.clone(),
+                source,
+            })?;
+        let part = BufWriter::with_capacity(BUFFER, part);
+        Ok(Self {
+            part,
+            path,
+            folder,
+            force,
+            n_bytes,
+            written: 0,
+            file_limit,
+        })
+    }
+
+    /// The final name.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Flushes to disk and renames to the final name.
-    pub fn commit(self) -> Result<()> {
-        todo!()
+    pub fn commit(mut self) -> Result<()> {
+        if let Err(e) = self.part.flush() {
+            return Err(self.failed(e));
+        }
+        let io = |action| {
+            let path = self.path.clone();
+            move |source| Error::Io { action, path, source }
+        };
+        let (sync, rename, sync_folder) = (io("write"), io("rename"), io("write"));
+        let part = self
+            .part
+            .into_inner()
+            .map_err(|e| sync_error(e.into_error(), &self.path))?;
+        part.as_file().sync_all().map_err(sync)?;
+        if self.force {
+            part.persist(&self.path).map_err(|e| rename(e.error))?;
+        } else {
+            part.persist_noclobber(&self.path)
+                .map_err(|e| match e.error.kind() {
+                    io::ErrorKind::AlreadyExists => exists(&self.path),
+                    _ => rename(e.error),
+                })?;
+        }
+        File::open(&self.folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(sync_folder)
+    }
+
+    /// The error for a failed write, with the numbers that explain a full disk.
+    fn failed(&self, e: io::Error) -> Error {
+        let full = matches!(
+            e.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        );
+        let source = if full {
+            let needed = self.n_bytes.map_or(String::new(), |n| format!(" of {n}"));
+            let free = free_bytes(&self.folder).map_or(String::new(), |n| format!(", {n} free"));
+            io::Error::new(
+                e.kind(),
+                format!("{e} after {}{needed} bytes{free}", self.written),
+            )
+        } else {
+            e
+        };
+        Error::Io {
+            action: "write",
+            path: self.path.clone(),
+            source,
+        }
     }
 }
 
 impl Write for AtomicFile {
-    fn write(&mut self, _buf: &[u8]) -> std::io::Result<usize> {
-        todo!()
+    /// An error carries an [`Error`] inside, which [`Error::from_write`] takes out again.
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        // Beyond this limit the system would end the process instead of reporting an error.
+        if self.file_limit - self.written < buf.len() as u64 {
+            let source = io::Error::from(io::ErrorKind::FileTooLarge);
+            return Err(io::Error::other(self.failed(source)));
+        }
+        match self.part.write(buf) {
+            Ok(n) => {
+                self.written += n as u64;
+                Ok(n)
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Err(e),
+            Err(e) => Err(io::Error::other(self.failed(e))),
+        }
     }
-    fn flush(&mut self) -> std::io::Result<()> {
-        todo!()
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.part.flush().map_err(|e| io::Error::other(self.failed(e)))
     }
+}
+
+fn sync_error(source: io::Error, path: &Path) -> Error {
+    Error::Io {
+        action: "write",
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn refuse(path: &Path, why: &str) -> Error {
+    Error::Output(format!("cannot write `{}`: {why}", path.display()).into())
+}
+
+fn exists(path: &Path) -> Error {
+    refuse(path, "it exists already: pass `--force` to replace it")
+}
+
+/// Checks what stands under the output's name, and returns the name to write to: that of the file behind a
+/// symbolic link.
+fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result<PathBuf> {
+    if path.file_name().is_none() {
+        return Err(refuse(path, "it names a folder: give a file name"));
+    }
+    if path.symlink_metadata().is_err() {
+        return Ok(path.to_owned());
+    }
+    let Ok(meta) = path.metadata() else {
+        return Err(refuse(path, "it is a symbolic link to nothing: remove it"));
+    };
+    for input in inputs {
+        if input
+            .metadata()
+            .is_ok_and(|m| (m.dev(), m.ino()) == (meta.dev(), meta.ino()))
+        {
+            let why = format!(
+                "it is the same file as the input `{}`: choose another name",
+                input.display()
+            );
+            return Err(refuse(path, &why));
+        }
+    }
+    if meta.is_dir() {
+        return Err(refuse(path, "it is a folder: give a file name"));
+    }
+    if !meta.is_file() {
+        return Err(refuse(path, "it is not a regular file: give another name"));
+    }
+    if !force {
+        return Err(exists(path));
+    }
+    path.canonicalize().map_err(|source| Error::Io {
+        action: "open",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn check_room(path: &Path, folder: &Path, needed: u64, file_limit: u64) -> Result<()> {
+    if needed > file_limit {
+        let why = format!("needs {needed} bytes, but this process may write files of {file_limit} at most");
+        return Err(refuse(path, &why));
+    }
+    match free_bytes(folder) {
+        Some(free) if free < needed => {
+            let why = format!("needs {needed} bytes, but `{}` has {free} free", folder.display());
+            Err(refuse(path, &why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bytes free for this user in the file system of a folder, where the system tells.
+fn free_bytes(folder: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(folder).ok()?;
+    stat.f_bavail.checked_mul(stat.f_frsize)
+}
+
+/// `.NAME.`, so that a person knows what the part file belongs to.
+fn part_prefix(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    format!(".{}.", &name[..name.floor_char_boundary(PART_NAME_BYTES)])
 }

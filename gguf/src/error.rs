@@ -1,6 +1,7 @@
 //! What can go wrong with a container.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -35,6 +36,30 @@ pub enum Error {
     /// The output cannot be written as asked.
     #[error("{}", .0)]
     Output(Box<str>),
+}
+
+impl Error {
+    /// A broken rule of `file` at byte `at`: `what` is one sentence without full stop.
+    pub fn malformed(file: &Path, at: u64, what: impl Into<String>) -> Self {
+        Self::Malformed(Box::new(Malformed {
+            file: file.to_owned(),
+            at,
+            what: what.into(),
+        }))
+    }
+
+    /// The error behind a failed write to `path`: the one an [`crate::atomic::AtomicFile`] wrapped, or the
+    /// plain one with the path.
+    pub fn from_write(e: io::Error, path: &Path) -> Self {
+        match e.downcast::<Self>() {
+            Ok(inner) => inner,
+            Err(source) => Self::Io {
+                action: "write",
+                path: path.to_owned(),
+                source,
+            },
+        }
+    }
 }
 
 /// A broken rule: where, and what was expected.

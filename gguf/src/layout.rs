@@ -1,7 +1,10 @@
 //! Computes every offset of a file before a byte of it is written.
 
-use crate::{Metadata, Result, Shape, TensorInfo};
+use std::collections::HashSet;
+
 use gguf_blocks::TypeId;
+
+use crate::{Error, Metadata, Result, Shape, TensorInfo, Value, encode, key, limits};
 
 /// A tensor to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +33,154 @@ pub struct Layout {
 impl Layout {
     /// Lays a file out. Refuses duplicate or overlong names, unknown types and rows that are not whole
     /// blocks. The alignment is the metadata's `general.alignment`, else 32.
-    pub fn plan(_metadata: &Metadata, _tensors: Vec<TensorSpec>) -> Result<Self> {
-        todo!()
+    pub fn plan(metadata: &Metadata, tensors: Vec<TensorSpec>) -> Result<Self> {
+        let alignment = alignment(metadata)?;
+        check_keys(metadata)?;
+        let (tensors, data_bytes) = place(tensors, alignment)?;
+        let head = head(metadata, &tensors, alignment);
+        let total_bytes = data_bytes
+            .checked_add(head.len() as u64)
+            .ok_or_else(|| refuse("the file's size overflows: expected below 2^64 bytes"))?;
+        Ok(Self {
+            head,
+            tensors,
+            alignment,
+            total_bytes,
+        })
+    }
+
+    /// Bytes of padding behind `tensor`'s data.
+    pub fn padding(&self, tensor: &TensorInfo) -> u64 {
+        tensor.n_bytes.next_multiple_of(self.alignment) - tensor.n_bytes
+    }
+}
+
+fn refuse(what: impl Into<Box<str>>) -> Error {
+    Error::Output(what.into())
+}
+
+fn alignment(metadata: &Metadata) -> Result<u64> {
+    let Some(value) = metadata.get(key::ALIGNMENT) else {
+        return Ok(limits::DEFAULT_ALIGNMENT);
+    };
+    match *value {
+        Value::U32(n) if n.is_power_of_two() && u64::from(n) <= limits::MAX_ALIGNMENT => Ok(n.into()),
+        _ => Err(Error::Key {
+            key: key::ALIGNMENT.into(),
+            expected: format!("a power of two up to {} as u32", limits::MAX_ALIGNMENT).into(),
+            found: value
+                .to_uint()
+                .map_or_else(|| value.type_name(), |n| format!("{} {n}", value.type_name()))
+                .into(),
+        }),
+    }
+}
+
+fn check_keys(metadata: &Metadata) -> Result<()> {
+    for (key, _) in metadata.iter() {
+        if key.is_empty() || key.len() as u64 > limits::MAX_KEY_BYTES {
+            let n = key.len();
+            return Err(refuse(format!(
+                "cannot write a metadata key of {n} bytes: expected 1 to {}",
+                limits::MAX_KEY_BYTES
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Gives each tensor its offset: the sum of the padded sizes before it. Returns also that sum for all.
+fn place(specs: Vec<TensorSpec>, alignment: u64) -> Result<(Vec<TensorInfo>, u64)> {
+    let mut names = HashSet::new();
+    for spec in &specs {
+        if spec.name.is_empty() || spec.name.len() > limits::NAME_BYTES {
+            return Err(refuse(format!(
+                "cannot write tensor `{}`: its name has {} bytes, expected 1 to {}",
+                spec.name,
+                spec.name.len(),
+                limits::NAME_BYTES
+            )));
+        }
+        if !names.insert(spec.name.as_str()) {
+            return Err(refuse(format!(
+                "cannot write tensor `{}` twice: expected each name once",
+                spec.name
+            )));
+        }
+    }
+    drop(names);
+    let mut tensors = Vec::with_capacity(specs.len());
+    let mut offset = 0_u64;
+    for TensorSpec { name, shape, type_id } in specs {
+        let n_bytes = n_bytes(&name, shape, type_id)?;
+        let end = n_bytes
+            .checked_next_multiple_of(alignment)
+            .and_then(|n| n.checked_add(offset));
+        let Some(end) = end else {
+            return Err(refuse(format!("cannot write tensor `{name}`: its end overflows")));
+        };
+        tensors.push(TensorInfo {
+            name,
+            shape,
+            type_id,
+            offset,
+            n_bytes,
+        });
+        offset = end;
+    }
+    Ok((tensors, offset))
+}
+
+fn n_bytes(name: &str, shape: Shape, type_id: TypeId) -> Result<u64> {
+    let Some(format) = gguf_blocks::registry::by_id(type_id) else {
+        return Err(refuse(format!(
+            "cannot write tensor `{name}`: type {} is not known to this build",
+            type_id.0
+        )));
+    };
+    shape.n_bytes(format).ok_or_else(|| {
+        let geometry = &format.geometry;
+        refuse(format!(
+            "cannot write tensor `{name}` of shape {shape} as {}: expected a row length divisible by {} and rows \
+             divisible by {}",
+            format.name, geometry.block_elems, geometry.interleave
+        ))
+    })
+}
+
+fn head(metadata: &Metadata, tensors: &[TensorInfo], alignment: u64) -> Vec<u8> {
+    let mut out = b"GGUF".to_vec();
+    encode::u32(&mut out, 3);
+    encode::u64(&mut out, tensors.len() as u64);
+    encode::u64(&mut out, metadata.len() as u64);
+    for (key, value) in metadata.iter() {
+        encode::string(&mut out, key);
+        encode::value(&mut out, value);
+    }
+    for tensor in tensors {
+        encode::string(&mut out, &tensor.name);
+        let dims = tensor.shape.dims();
+        encode::u32(
+            &mut out,
+            u32::try_from(dims.len()).expect("at most four dimensions"),
+        );
+        for &dim in dims {
+            encode::u64(&mut out, dim);
+        }
+        encode::u32(&mut out, tensor.type_id.0);
+        encode::u64(&mut out, tensor.offset);
+    }
+    let alignment = usize::try_from(alignment).expect("at most MAX_ALIGNMENT");
+    out.resize(out.len().next_multiple_of(alignment), 0);
+    out
+}
+
+impl From<&TensorInfo> for TensorSpec {
+    fn from(t: &TensorInfo) -> Self {
+        Self {
+            name: t.name.clone(),
+            shape: t.shape,
+            type_id: t.type_id,
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Ordered key-value pairs.
 
-use crate::{Array, Result, Value};
+use crate::{Array, Error, Result, Value};
 
 /// Metadata in the file's order. Keys are unique.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,48 +30,174 @@ impl Metadata {
     }
 
     /// The value of a key.
-    pub fn get(&self, _key: &str) -> Option<&Value> {
-        todo!()
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.pairs.iter().find(|(k, _)| k == key).map(|(_, v)| v)
+    }
+
+    /// Whether a key is there.
+    pub fn contains(&self, key: &str) -> bool {
+        self.get(key).is_some()
     }
 
     /// Sets a key; as in the reference, one that was there moves to the end.
-    pub fn set(&mut self, _key: impl Into<String>, _value: Value) {
-        todo!()
+    pub fn set(&mut self, key: impl Into<String>, value: Value) {
+        let key = key.into();
+        self.remove(&key);
+        self.pairs.push((key, value));
     }
 
     /// Removes a key and returns its value.
-    pub fn remove(&mut self, _key: &str) -> Option<Value> {
-        todo!()
+    pub fn remove(&mut self, key: &str) -> Option<Value> {
+        let i = self.pairs.iter().position(|(k, _)| k == key)?;
+        Some(self.pairs.remove(i).1)
+    }
+
+    /// Appends a pair whose key is known to be new.
+    pub(crate) fn push_new(&mut self, key: String, value: Value) {
+        self.pairs.push((key, value));
     }
 
     /// An unsigned integer of any width (or a non-negative signed one). `Ok(None)` if the key is absent,
     /// an error that names the key if it is of another type.
-    pub fn uint(&self, _key: &str) -> Result<Option<u64>> {
-        todo!()
+    pub fn uint(&self, key: &str) -> Result<Option<u64>> {
+        self.typed(key, "an unsigned integer", Value::to_uint)
     }
 
     /// A float (f32 or f64).
-    pub fn float(&self, _key: &str) -> Result<Option<f64>> {
-        todo!()
+    pub fn float(&self, key: &str) -> Result<Option<f64>> {
+        self.typed(key, "a float", |v| match *v {
+            Value::F32(x) => Some(x.into()),
+            Value::F64(x) => Some(x),
+            _ => None,
+        })
     }
 
     /// A bool.
-    pub fn bool(&self, _key: &str) -> Result<Option<bool>> {
-        todo!()
+    pub fn bool(&self, key: &str) -> Result<Option<bool>> {
+        self.typed(key, "a bool", |v| match *v {
+            Value::Bool(x) => Some(x),
+            _ => None,
+        })
     }
 
     /// A string.
-    pub fn string(&self, _key: &str) -> Result<Option<&str>> {
-        todo!()
+    pub fn string(&self, key: &str) -> Result<Option<&str>> {
+        self.typed(key, "a string", |v| match v {
+            Value::String(x) => Some(x.as_str()),
+            _ => None,
+        })
     }
 
     /// An array.
-    pub fn array(&self, _key: &str) -> Result<Option<&Array>> {
-        todo!()
+    pub fn array(&self, key: &str) -> Result<Option<&Array>> {
+        self.typed(key, "an array", |v| match v {
+            Value::Array(x) => Some(x),
+            _ => None,
+        })
     }
 
     /// An array of strings.
-    pub fn strings(&self, _key: &str) -> Result<Option<&[String]>> {
-        todo!()
+    pub fn strings(&self, key: &str) -> Result<Option<&[String]>> {
+        self.typed(key, "an array of strings", |v| match v {
+            Value::Array(Array::String(x)) => Some(x.as_slice()),
+            _ => None,
+        })
+    }
+
+    /// The value of a key through `pick`, which says whether it is of the type needed.
+    fn typed<'a, T>(
+        &'a self,
+        key: &str,
+        expected: &str,
+        pick: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        match pick(value) {
+            Some(x) => Ok(Some(x)),
+            None => Err(Error::Key {
+                key: key.into(),
+                expected: expected.into(),
+                found: describe(value).into(),
+            }),
+        }
+    }
+}
+
+/// The found side of a message: the type, and the value where it is a short one.
+fn describe(value: &Value) -> String {
+    let name = value.type_name();
+    match value {
+        Value::I8(x) => format!("{name} {x}"),
+        Value::I16(x) => format!("{name} {x}"),
+        Value::I32(x) => format!("{name} {x}"),
+        Value::I64(x) => format!("{name} {x}"),
+        _ => name,
+    }
+}
+
+impl IntoIterator for Metadata {
+    type Item = (String, Value);
+    type IntoIter = std::vec::IntoIter<(String, Value)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.pairs.into_iter()
+    }
+}
+
+impl<K: Into<String>, V: Into<Value>> FromIterator<(K, V)> for Metadata {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        let mut metadata = Self::new();
+        metadata.extend(pairs);
+        metadata
+    }
+}
+
+impl<K: Into<String>, V: Into<Value>> Extend<(K, V)> for Metadata {
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
+        for (key, value) in pairs {
+            self.set(key, value.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Metadata;
+    use crate::Value;
+
+    #[test]
+    fn a_key_that_is_set_again_moves_to_the_end() {
+        let mut m: Metadata = [("a", 1_u32), ("b", 2), ("c", 3)].into_iter().collect();
+        m.set("a", 4_u32.into());
+        assert_eq!(m.iter().map(|(k, _)| k).collect::<Vec<_>>(), ["b", "c", "a"]);
+        assert_eq!(m.remove("b"), Some(Value::U32(2)));
+        assert_eq!(m.len(), 2);
+    }
+
+    #[test]
+    fn getters_are_lenient_on_width_and_strict_on_kind() {
+        let mut m = Metadata::new();
+        m.set("u", 7_u16.into());
+        m.set("i", 7_i64.into());
+        m.set("n", Value::I32(-7));
+        m.set("s", "text".into());
+        m.set("l", vec!["x".to_owned()].into());
+        assert_eq!(m.uint("u").expect("u16"), Some(7));
+        assert_eq!(m.uint("i").expect("i64"), Some(7));
+        assert_eq!(m.uint("absent").expect("absent"), None);
+        let text = m.uint("n").expect_err("negative").to_string();
+        assert_eq!(
+            text,
+            "metadata key `n`: expected an unsigned integer, found i32 -7"
+        );
+        assert_eq!(m.string("s").expect("string"), Some("text"));
+        assert_eq!(m.strings("l").expect("strings").map(<[String]>::len), Some(1));
+        let text = m.float("l").expect_err("array").to_string();
+        assert!(
+            text.ends_with("expected a float, found array of string"),
+            "{text}"
+        );
     }
 }

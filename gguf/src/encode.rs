@@ -1,0 +1,76 @@
+//! Writes headers, strings and values the way the parser reads them: little-endian.
+
+use crate::value::each_array;
+use crate::{Array, Value};
+
+/// Something that has one form in the file.
+trait Encode {
+    fn encode(&self, out: &mut Vec<u8>);
+}
+
+macro_rules! number {
+    ($($t:ty),*) => {$(
+        impl Encode for $t {
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    )*};
+}
+number!(u8, i8, u16, i16, u32, i32, f32, u64, i64, f64);
+
+impl Encode for bool {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+}
+
+impl Encode for String {
+    fn encode(&self, out: &mut Vec<u8>) {
+        string(out, self);
+    }
+}
+
+impl Encode for Array {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.element_type().id().encode(out);
+        (self.len() as u64).encode(out);
+        each_array!(self, v => v.iter().for_each(|x| x.encode(out)));
+    }
+}
+
+/// Appends a length and the bytes.
+pub(crate) fn string(out: &mut Vec<u8>, s: &str) {
+    (s.len() as u64).encode(out);
+    out.extend_from_slice(s.as_bytes());
+}
+
+/// Appends a 32-bit number.
+pub(crate) fn u32(out: &mut Vec<u8>, x: u32) {
+    x.encode(out);
+}
+
+/// Appends a 64-bit number.
+pub(crate) fn u64(out: &mut Vec<u8>, x: u64) {
+    x.encode(out);
+}
+
+/// Appends a value's type and the value.
+pub(crate) fn value(out: &mut Vec<u8>, value: &Value) {
+    value.value_type().id().encode(out);
+    match value {
+        Value::U8(x) => x.encode(out),
+        Value::I8(x) => x.encode(out),
+        Value::U16(x) => x.encode(out),
+        Value::I16(x) => x.encode(out),
+        Value::U32(x) => x.encode(out),
+        Value::I32(x) => x.encode(out),
+        Value::F32(x) => x.encode(out),
+        Value::Bool(x) => x.encode(out),
+        Value::String(x) => x.encode(out),
+        Value::Array(x) => x.encode(out),
+        Value::U64(x) => x.encode(out),
+        Value::I64(x) => x.encode(out),
+        Value::F64(x) => x.encode(out),
+    }
+}

@@ -1,0 +1,370 @@
+//! The parser: one forward pass over header, metadata and tensor list.
+//!
+//! It refuses what makes the rest unreadable and passes the merely wrong on: duplicates, holes, overlaps and
+//! tensors beyond the end are for [`crate::validate`] to list, so that a damaged file can still be shown.
+
+use std::borrow::Cow;
+
+use gguf_blocks::TypeId;
+
+use crate::cursor::Cursor;
+use crate::limits;
+use crate::read::{Endian, Header};
+use crate::source::Source;
+use crate::validate::Finding;
+use crate::{Array, Error, Metadata, Result, Shape, TensorInfo, Value, ValueType, key, sniff};
+
+/// What the parser found.
+pub(crate) struct Parsed {
+    pub(crate) header: Header,
+    pub(crate) metadata: Metadata,
+    pub(crate) tensors: Vec<TensorInfo>,
+    pub(crate) alignment: u64,
+    pub(crate) data_offset: u64,
+    /// Oddities that did not stop the parser.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// Parses the front of a source.
+pub(crate) fn parse(source: &dyn Source) -> Result<Parsed> {
+    let mut cursor = Cursor::new(source);
+    let header = parse_header(&mut cursor, source)?;
+    let n_tensors = parse_count(&mut cursor, "tensor", limits::MAX_TENSORS)?;
+    let n_pairs = parse_count(&mut cursor, "metadata", limits::MAX_KEYS)?;
+    cursor.require(
+        n_pairs,
+        limits::MIN_PAIR_BYTES,
+        &format!("a list of {n_pairs} metadata pairs"),
+    )?;
+    cursor.require(
+        n_tensors,
+        limits::MIN_TENSOR_BYTES,
+        &format!("a list of {n_tensors} tensors"),
+    )?;
+
+    let mut findings = Vec::new();
+    let metadata = parse_metadata(&mut cursor, n_pairs, &mut findings)?;
+    let alignment = alignment(source, &metadata, &mut findings)?;
+    let mut tensors = Vec::new();
+    for i in 0..n_tensors {
+        cursor.object = format!("tensor {} of {n_tensors}", i + 1);
+        tensors.push(parse_tensor(&mut cursor)?);
+    }
+
+    let end = cursor.pos();
+    let padded = end.next_multiple_of(alignment);
+    // A file without tensors has no data section; writers differ in whether they pad.
+    let data_offset = if tensors.is_empty() {
+        padded.min(source.len())
+    } else {
+        padded
+    };
+    size_tensors(source, &mut tensors, data_offset)?;
+    Ok(Parsed {
+        header,
+        metadata,
+        tensors,
+        alignment,
+        data_offset,
+        findings,
+    })
+}
+
+/// Magic, version and the byte order that the version shows: read the wrong way round, its low half is 0.
+fn parse_header(cursor: &mut Cursor<'_>, source: &dyn Source) -> Result<Header> {
+    let n = source.len().min(sniff::SNIFF_BYTES as u64);
+    let head = source.slice(0, usize::try_from(n).expect("at most SNIFF_BYTES"))?;
+    if !head.starts_with(b"GGUF") {
+        return Err(Error::malformed(
+            source.path(),
+            0,
+            sniff::describe(&head, source.len()),
+        ));
+    }
+    cursor.take(4, "magic")?;
+    let raw: u32 = cursor.number("version")?;
+    let (version, endian) = if raw != 0 && raw.trailing_zeros() >= 16 {
+        (raw.swap_bytes(), Endian::Big)
+    } else {
+        (raw, Endian::Little)
+    };
+    cursor.set_endian(endian);
+    match version {
+        2 | 3 => Ok(Header { version, endian }),
+        0 | 1 => {
+            let what = format!(
+                "GGUF version {version} is no longer read: expected 2 or 3; convert the original model again"
+            );
+            Err(cursor.error(4, &what))
+        }
+        _ => {
+            let what = format!(
+                "GGUF version {version} is newer than this program: expected 2 or 3; get a newer release"
+            );
+            Err(cursor.error(4, &what))
+        }
+    }
+}
+
+fn parse_count(cursor: &mut Cursor<'_>, what: &str, max: u64) -> Result<u64> {
+    let at = cursor.pos();
+    let n: u64 = cursor.number("counts")?;
+    if n > max {
+        let what = format!("{what} count {n} is unreasonable: expected at most {max}");
+        return Err(cursor.error(at, &what));
+    }
+    Ok(n)
+}
+
+fn parse_metadata(cursor: &mut Cursor<'_>, n: u64, findings: &mut Vec<Finding>) -> Result<Metadata> {
+    let mut pairs = Vec::new();
+    for i in 0..n {
+        let at = cursor.pos();
+        cursor.object = format!("metadata pair {} of {n}", i + 1);
+        let key = cursor.string(limits::MAX_KEY_BYTES, "key")?;
+        cursor.object = format!("key `{key}`");
+        let type_at = cursor.pos();
+        let id: u32 = cursor.number("value type")?;
+        let Some(kind) = ValueType::from_id(id) else {
+            return Err(cursor.error(type_at, &format!("value type {id} is unknown: expected 0 to 12")));
+        };
+        let value = parse_value(cursor, kind, &key, findings)?;
+        pairs.push((at, key, value));
+    }
+    Ok(unique(pairs, findings))
+}
+
+/// Keeps the first of pairs with the same key, and the order; the others are findings.
+fn unique(pairs: Vec<(u64, String, Value)>, findings: &mut Vec<Finding>) -> Metadata {
+    let mut order: Vec<usize> = (0..pairs.len()).collect();
+    order.sort_by_key(|&i| pairs[i].1.as_str());
+    let mut repeated = vec![false; pairs.len()];
+    for two in order.windows(2) {
+        // The sort is stable: of equal keys the first in the file comes first.
+        repeated[two[1]] = pairs[two[0]].1 == pairs[two[1]].1;
+    }
+    let mut metadata = Metadata::new();
+    for ((at, key, value), repeated) in pairs.into_iter().zip(repeated) {
+        if key.is_empty() || repeated {
+            let what = if repeated {
+                "the key appears a second time"
+            } else {
+                "the key is empty"
+            };
+            let remedy = "write the file again with one value for each key";
+            findings.push(Finding::severe(format!("key `{key}`"), Some(at), what, remedy));
+        }
+        if !repeated {
+            metadata.push_new(key, value);
+        }
+    }
+    metadata
+}
+
+fn parse_value(
+    cursor: &mut Cursor<'_>,
+    kind: ValueType,
+    key: &str,
+    findings: &mut Vec<Finding>,
+) -> Result<Value> {
+    let part = "value";
+    Ok(match kind {
+        ValueType::U8 => Value::U8(cursor.number(part)?),
+        ValueType::I8 => Value::I8(cursor.number(part)?),
+        ValueType::U16 => Value::U16(cursor.number(part)?),
+        ValueType::I16 => Value::I16(cursor.number(part)?),
+        ValueType::U32 => Value::U32(cursor.number(part)?),
+        ValueType::I32 => Value::I32(cursor.number(part)?),
+        ValueType::F32 => Value::F32(cursor.number(part)?),
+        ValueType::U64 => Value::U64(cursor.number(part)?),
+        ValueType::I64 => Value::I64(cursor.number(part)?),
+        ValueType::F64 => Value::F64(cursor.number(part)?),
+        ValueType::Bool => Value::Bool(cursor.number::<u8>(part)? != 0),
+        ValueType::String => Value::String(parse_text(cursor, key, findings)?),
+        ValueType::Array => Value::Array(parse_array(cursor, 1)?),
+    })
+}
+
+/// A string value. Some writers cut strings at a number of bytes, inside a character: that is repaired, since
+/// nothing depends on such a text. Elements of arrays (tokens) are not.
+fn parse_text(cursor: &mut Cursor<'_>, key: &str, findings: &mut Vec<Finding>) -> Result<String> {
+    let at = cursor.pos();
+    let bytes = cursor.string_bytes(limits::MAX_STRING_BYTES, "string")?;
+    let text = String::from_utf8_lossy(bytes);
+    if matches!(text, Cow::Owned(_)) {
+        let what = "the string is not UTF-8: bytes that are not are read as U+FFFD";
+        findings.push(Finding::unusual(
+            format!("key `{key}`"),
+            Some(at),
+            what,
+            "set the key again",
+        ));
+    }
+    Ok(text.into_owned())
+}
+
+fn parse_array(cursor: &mut Cursor<'_>, depth: usize) -> Result<Array> {
+    let at = cursor.pos();
+    let id: u32 = cursor.number("element type")?;
+    let Some(kind) = ValueType::from_id(id) else {
+        return Err(cursor.error(at, &format!("element type {id} is unknown: expected 0 to 12")));
+    };
+    let at = cursor.pos();
+    let claimed: u64 = cursor.number("array length")?;
+    if claimed > limits::MAX_ARRAY_LEN {
+        let what = format!(
+            "array of {claimed} elements is unreasonable: expected at most {}",
+            limits::MAX_ARRAY_LEN
+        );
+        return Err(cursor.error(at, &what));
+    }
+    cursor.require(
+        claimed,
+        kind.min_bytes(),
+        &format!("an array of {claimed} elements"),
+    )?;
+    let n = usize::try_from(claimed).expect("at most MAX_ARRAY_LEN");
+    Ok(match kind {
+        ValueType::U8 => Array::U8(cursor.numbers(n)?),
+        ValueType::I8 => Array::I8(cursor.numbers(n)?),
+        ValueType::U16 => Array::U16(cursor.numbers(n)?),
+        ValueType::I16 => Array::I16(cursor.numbers(n)?),
+        ValueType::U32 => Array::U32(cursor.numbers(n)?),
+        ValueType::I32 => Array::I32(cursor.numbers(n)?),
+        ValueType::F32 => Array::F32(cursor.numbers(n)?),
+        ValueType::U64 => Array::U64(cursor.numbers(n)?),
+        ValueType::I64 => Array::I64(cursor.numbers(n)?),
+        ValueType::F64 => Array::F64(cursor.numbers(n)?),
+        ValueType::Bool => Array::Bool(cursor.numbers::<u8>(n)?.into_iter().map(|b| b != 0).collect()),
+        ValueType::String => {
+            let mut strings = Vec::with_capacity(n);
+            for _ in 0..n {
+                strings.push(cursor.string(limits::MAX_STRING_BYTES, "array element")?);
+            }
+            Array::String(strings)
+        }
+        ValueType::Array if depth >= limits::MAX_NESTING => {
+            let what = format!("arrays are nested deeper than {} levels", limits::MAX_NESTING);
+            return Err(cursor.error(at, &what));
+        }
+        ValueType::Array => {
+            let mut arrays = Vec::new();
+            for _ in 0..n {
+                arrays.push(parse_array(cursor, depth + 1)?);
+            }
+            Array::Array(arrays)
+        }
+    })
+}
+
+/// The alignment that the metadata names. Without a sound one the data section cannot be found.
+fn alignment(source: &dyn Source, metadata: &Metadata, findings: &mut Vec<Finding>) -> Result<u64> {
+    let Some(value) = metadata.get(key::ALIGNMENT) else {
+        return Ok(limits::DEFAULT_ALIGNMENT);
+    };
+    let refuse = |found: String| {
+        let what = format!(
+            "key `{}`: expected a power of two up to {} as u32, found {found}",
+            key::ALIGNMENT,
+            limits::MAX_ALIGNMENT
+        );
+        Error::malformed(source.path(), 0, what)
+    };
+    let Some(alignment) = value.to_uint() else {
+        return Err(refuse(value.type_name()));
+    };
+    if !alignment.is_power_of_two() {
+        return Err(refuse(alignment.to_string()));
+    }
+    if alignment > limits::MAX_ALIGNMENT {
+        return Err(refuse(format!("{alignment}, which is unreasonable")));
+    }
+    if value.value_type() != ValueType::U32 {
+        findings.push(Finding::severe(
+            format!("key `{}`", key::ALIGNMENT),
+            None,
+            format!(
+                "expected type u32, found {}: llama.cpp refuses the file",
+                value.type_name()
+            ),
+            "set the key again as u32",
+        ));
+    }
+    Ok(alignment)
+}
+
+/// One entry of the tensor list; its size is filled in by [`size_tensors`].
+fn parse_tensor(cursor: &mut Cursor<'_>) -> Result<TensorInfo> {
+    let name = cursor.string(limits::MAX_NAME_BYTES, "name")?;
+    cursor.object = format!("tensor `{name}`");
+    let at = cursor.pos();
+    let n_dims: u32 = cursor.number("number of dimensions")?;
+    if n_dims > limits::MAX_DIMS {
+        let what = format!("{n_dims} dimensions: expected at most {}", limits::MAX_DIMS);
+        return Err(cursor.error(at, &what));
+    }
+    let mut dims = [1_u64; limits::MAX_DIMS as usize];
+    let dims = &mut dims[..n_dims as usize];
+    for dim in dims.iter_mut() {
+        *dim = cursor.number("dimensions")?;
+    }
+    let Some(shape) = Shape::new(dims) else {
+        let what = format!("the number of elements of shape {dims:?} overflows: expected below 2^63");
+        return Err(cursor.error(at, &what));
+    };
+    let type_id = TypeId(cursor.number("type")?);
+    let offset = cursor.number("offset")?;
+    Ok(TensorInfo {
+        name,
+        shape,
+        type_id,
+        offset,
+        n_bytes: 0,
+    })
+}
+
+/// Fills in each tensor's bytes: from its type and shape, or else from the room it has.
+fn size_tensors(source: &dyn Source, tensors: &mut [TensorInfo], data_offset: u64) -> Result<()> {
+    let data_bytes = source.len().saturating_sub(data_offset);
+    let mut starts = None;
+    for i in 0..tensors.len() {
+        let tensor = &tensors[i];
+        let known = tensor.format().and_then(|format| tensor.shape.n_bytes(format));
+        tensors[i].n_bytes = if let Some(n_bytes) = known {
+            n_bytes
+        } else {
+            refuse_overflow(source, tensor, data_offset)?;
+            let starts: &Vec<u64> = starts.get_or_insert_with(|| {
+                let mut starts: Vec<u64> = tensors.iter().map(|t| t.offset).collect();
+                starts.sort_unstable();
+                starts
+            });
+            let next = starts.partition_point(|&o| o <= tensor.offset);
+            let end = starts.get(next).map_or(data_bytes, |&o| o.min(data_bytes));
+            end.saturating_sub(tensor.offset)
+        };
+    }
+    Ok(())
+}
+
+/// Refuses a tensor whose bytes cannot be counted in 64 bits.
+fn refuse_overflow(source: &dyn Source, tensor: &TensorInfo, data_offset: u64) -> Result<()> {
+    let Some(format) = tensor.format() else {
+        return Ok(());
+    };
+    let geometry = &format.geometry;
+    let blocks = tensor.shape.n_elems() / geometry.block_elems as u64;
+    let headers = tensor
+        .shape
+        .n_rows()
+        .checked_mul(geometry.row_header_bytes as u64);
+    let bytes = blocks.checked_mul(geometry.block_bytes as u64);
+    if bytes.zip(headers).and_then(|(b, h)| b.checked_add(h)).is_some() {
+        return Ok(());
+    }
+    let what = format!(
+        "tensor `{}`: the bytes of shape {} as {} overflow: expected below 2^64",
+        tensor.name, tensor.shape, format.name
+    );
+    Err(Error::malformed(source.path(), data_offset, what))
+}

@@ -1,0 +1,52 @@
+//! A file read by position (`pread`): no shared cursor, so threads read at the same time.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::{Identity, Source, check_range};
+use crate::{Error, Result};
+
+#[derive(Debug)]
+pub(super) struct FileSource {
+    file: File,
+    path: PathBuf,
+    len: u64,
+}
+
+impl FileSource {
+    pub(super) fn new(path: &Path, file: File, identity: Identity) -> Self {
+        Self {
+            file,
+            path: path.to_owned(),
+            len: identity.len,
+        }
+    }
+}
+
+impl Source for FileSource {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        check_range(&self.path, self.len, at, buf.len())?;
+        self.file.read_exact_at(buf, at).map_err(|source| Error::Io {
+            action: "read",
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    fn slice(&self, at: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        check_range(&self.path, self.len, at, len)?;
+        let mut buf = vec![0; len];
+        self.read_at(at, &mut buf)?;
+        Ok(Cow::Owned(buf))
+    }
+}

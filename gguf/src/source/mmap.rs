@@ -1,0 +1,91 @@
+//! A file mapped read-only: data is borrowed from the page cache.
+//!
+//! The mapping stays valid as long as nobody shortens the file under it. Outputs of this suite never do: they
+//! are written beside their name and renamed ([`crate::atomic`]), which leaves a mapped file its pages. Against
+//! other programs the file's identity and length are recorded at opening and compared again on each access
+//! through [`Source`], so that a file that was rewritten in place is refused instead of being misread.
+
+#![expect(unsafe_code, reason = "a mapping can only be made by an unsafe call")]
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use super::{Identity, Source, bytes};
+use crate::{Error, Result};
+
+#[derive(Debug)]
+pub(super) struct MappedSource {
+    map: Mmap,
+    file: File,
+    path: PathBuf,
+    identity: Identity,
+}
+
+impl MappedSource {
+    /// Maps a file that is not empty.
+    pub(super) fn new(path: &Path, file: File, identity: Identity) -> Result<Self> {
+        // SAFETY: the map is read-only and this value keeps the file open as long as the map lives. The bytes
+        // change only if another program rewrites the file in place, which the suite itself never does
+        // (outputs are renamed into place) and which `unchanged` detects before each access through `Source`.
+        let map = unsafe { Mmap::map(&file) };
+        let map = map.map_err(|source| Error::Io {
+            action: "map",
+            path: path.to_owned(),
+            source,
+        })?;
+        let mapped = Self {
+            map,
+            file,
+            path: path.to_owned(),
+            identity,
+        };
+        mapped.unchanged()?;
+        Ok(mapped)
+    }
+
+    /// Refuses a file that is no longer the one that was mapped.
+    fn unchanged(&self) -> Result<()> {
+        let io = |source| Error::Io {
+            action: "read",
+            path: self.path.clone(),
+            source,
+        };
+        let now = Identity::of(&self.file.metadata().map_err(io)?);
+        if now != self.identity || now.len != self.map.len() as u64 {
+            let what = format!(
+                "the file changed while it was in use: it had {} bytes, now {}; start again",
+                self.identity.len, now.len
+            );
+            return Err(io(std::io::Error::other(what)));
+        }
+        Ok(())
+    }
+}
+
+impl Source for MappedSource {
+    fn len(&self) -> u64 {
+        self.identity.len
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        self.unchanged()?;
+        buf.copy_from_slice(bytes::range(self, &self.map, at, buf.len())?);
+        Ok(())
+    }
+
+    fn slice(&self, at: u64, len: usize) -> Result<Cow<'_, [u8]>> {
+        self.unchanged()?;
+        Ok(Cow::Borrowed(bytes::range(self, &self.map, at, len)?))
+    }
+
+    fn bytes(&self) -> Option<&[u8]> {
+        Some(&self.map)
+    }
+}

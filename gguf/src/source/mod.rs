@@ -1,0 +1,111 @@
+//! Where bytes come from: a file read by position, a mapped file, or bytes in memory.
+//!
+//! All three answer the same questions, so that the parser and everything behind it is written once. A source
+//! knows its length from the moment it was opened and refuses reads beyond it; nothing is ever allocated for
+//! a range that does not exist.
+
+mod bytes;
+mod file;
+mod mmap;
+
+use std::borrow::Cow;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::{Error, Result};
+
+/// Random access to the bytes of a file. Implementations: pread, mapped file, bytes in memory.
+pub trait Source: Send + Sync + std::fmt::Debug {
+    /// Bytes in all.
+    fn len(&self) -> u64;
+    /// The name for messages.
+    fn path(&self) -> &Path;
+    /// Fills `buf` from position `at`; an error if the source ends before.
+    fn read_at(&self, at: u64, buf: &mut [u8]) -> Result<()>;
+    /// Bytes `at .. at + len`, borrowed where the source is in memory or mapped.
+    fn slice(&self, at: u64, len: usize) -> Result<Cow<'_, [u8]>>;
+    /// All bytes, where the source is in memory or mapped.
+    fn bytes(&self) -> Option<&[u8]> {
+        None
+    }
+    /// Whether there are no bytes.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Opens a file for reads by position.
+pub fn open(path: &Path) -> Result<Arc<dyn Source>> {
+    let (file, identity) = open_regular(path)?;
+    Ok(Arc::new(file::FileSource::new(path, file, identity)))
+}
+
+/// Maps a file read-only.
+pub fn map(path: &Path) -> Result<Arc<dyn Source>> {
+    let (file, identity) = open_regular(path)?;
+    if identity.len == 0 {
+        return Ok(bytes(path.to_owned(), Vec::new()));
+    }
+    Ok(Arc::new(mmap::MappedSource::new(path, file, identity)?))
+}
+
+/// Bytes in memory under a name.
+pub fn bytes(name: PathBuf, bytes: Vec<u8>) -> Arc<dyn Source> {
+    Arc::new(bytes::BytesSource::new(name, bytes))
+}
+
+/// What tells one state of a file from another: device, inode, length and time of the last change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    dev: u64,
+    ino: u64,
+    len: u64,
+    mtime: (i64, i64),
+}
+
+impl Identity {
+    fn of(meta: &Metadata) -> Self {
+        Self {
+            dev: meta.dev(),
+            ino: meta.ino(),
+            len: meta.len(),
+            mtime: (meta.mtime(), meta.mtime_nsec()),
+        }
+    }
+}
+
+/// Opens a regular file. The check stands in front of the open, because opening a pipe would wait for a writer.
+fn open_regular(path: &Path) -> Result<(File, Identity)> {
+    let io = |source| Error::Io {
+        action: "open",
+        path: path.to_owned(),
+        source,
+    };
+    let meta = std::fs::metadata(path).map_err(io)?;
+    if meta.is_dir() {
+        return Err(io(std::io::ErrorKind::IsADirectory.into()));
+    }
+    if !meta.is_file() {
+        return Err(io(std::io::Error::other(
+            "not a regular file; copy the data to a file first",
+        )));
+    }
+    let file = File::open(path).map_err(io)?;
+    let identity = Identity::of(&file.metadata().map_err(io)?);
+    Ok((file, identity))
+}
+
+/// Refuses a range that is not wholly inside a source of `len` bytes.
+fn check_range(path: &Path, len: u64, at: u64, n: usize) -> Result<()> {
+    let left = len.saturating_sub(at);
+    if u64::try_from(n).is_ok_and(|n| n <= left) {
+        return Ok(());
+    }
+    Err(Error::malformed(
+        path,
+        at,
+        format!("expected {n} bytes here, found {left} (the file has {len})"),
+    ))
+}
