@@ -97,7 +97,7 @@ pub fn by_name(name: &str) -> Option<&'static FileType> {
     FILE_TYPES
         .iter()
         .find(|t| same(&t.name))
-        .or_else(|| FILE_TYPES.iter().find(|t| t.aliases.iter().any(|a| same(&a))))
+        .or_else(|| FILE_TYPES.iter().find(|t| t.aliases.iter().any(&same)))
         .or_else(|| by_id(crate::names::plain_number(name)?.try_into().ok()?))
 }
 

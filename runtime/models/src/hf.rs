@@ -18,7 +18,7 @@ pub struct Fixed {
     pub if_absent: bool,
 }
 
-/// The gate is SiLU.
+/// The gate is `silu`.
 pub const SILU: Fixed = Fixed {
     hf: &["hidden_act"],
     is: "\"silu\"",
@@ -201,11 +201,12 @@ fn check_fixed(arch: &Architecture, fixed: &Fixed, config: &Json) -> Result<()> 
             continue;
         };
         absent = false;
-        if found.to_string() != fixed.is {
+        let text = found.to_string();
+        if text != fixed.is {
             return Err(Error::mismatch(
                 format!("config.json `{path}`"),
                 format!("{}, as nothing else is supported for `{}`", fixed.is, arch.name),
-                found,
+                text,
             ));
         }
     }

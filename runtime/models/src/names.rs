@@ -53,20 +53,20 @@ const fn layer(role: Role, stem: &'static str) -> Name {
 
 static NAMES: &[Name] = &[
     whole(Role::TokenEmbd, "token_embd.weight"),
-    whole(Role::OutputNorm, "output_norm.weight"),
+    in_f32(whole(Role::OutputNorm, "output_norm.weight")),
     whole(Role::Output, "output.weight"),
-    layer(Role::AttnNorm, "attn_norm.weight"),
+    in_f32(layer(Role::AttnNorm, "attn_norm.weight")),
     layer(Role::AttnQ, "attn_q.weight"),
     layer(Role::AttnK, "attn_k.weight"),
     layer(Role::AttnV, "attn_v.weight"),
     layer(Role::AttnOutput, "attn_output.weight"),
-    layer(Role::AttnQNorm, "attn_q_norm.weight"),
-    layer(Role::AttnKNorm, "attn_k_norm.weight"),
-    layer(Role::FfnNorm, "ffn_norm.weight"),
+    in_f32(layer(Role::AttnQNorm, "attn_q_norm.weight")),
+    in_f32(layer(Role::AttnKNorm, "attn_k_norm.weight")),
+    in_f32(layer(Role::FfnNorm, "ffn_norm.weight")),
     layer(Role::FfnGate, "ffn_gate.weight"),
     layer(Role::FfnUp, "ffn_up.weight"),
     layer(Role::FfnDown, "ffn_down.weight"),
-    layer(Role::FfnGateInp, "ffn_gate_inp.weight"),
+    in_f32(layer(Role::FfnGateInp, "ffn_gate_inp.weight")),
     layer(Role::FfnGateExps, "ffn_gate_exps.weight"),
     layer(Role::FfnUpExps, "ffn_up_exps.weight"),
     layer(Role::FfnDownExps, "ffn_down_exps.weight"),
@@ -106,6 +106,11 @@ impl Role {
     /// Whether tensors of this role are inside layers.
     pub fn in_layer(self) -> bool {
         self.name().in_layer
+    }
+
+    /// Whether converters keep tensors of this role in F32 whatever type was asked for: norms and routers.
+    pub fn stays_f32(self) -> bool {
+        self.name().f32
     }
 
     fn name(self) -> &'static Name {
