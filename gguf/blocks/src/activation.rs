@@ -1,18 +1,114 @@
 //! Activations quantized to 8 bits for integer products: groups of 32 values with a scale each.
 //!
-//! Per group: `d = max|x| / 127`, `q = round_ties_even(x / d)`, and the sums of `q` over both halves, which
-//! types with a minimum or an offset need. A group of zeros has `d = 0` and `q = 0`.
+//! Per group: `d = max|x| / 127` and `q = round_ties_even(x * (127 / max|x|))`. A group whose largest value is
+//! below [`TINY`] has `d = 0` and `q = 0`; a group with a value that is not finite has `d = NaN` and `q = 0`, so
+//! that it shows in every product. Sums over the values, times `d`, are kept next to the scale because types
+//! with a minimum or an offset need them.
+
+use crate::{Cpu, Level};
 
 /// Values that share a scale.
 pub const GROUP: usize = 32;
+
+/// Groups whose largest magnitude is below this count as zeros: 127 divided by it must be finite.
+pub const TINY: f32 = 1e-30;
+
+/// The scale of one group and the sums that products with minima need.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GroupScale {
+    /// The scale.
+    pub d: f32,
+    /// `d` times the sum of the 32 values of `q`.
+    pub sum: f32,
+    /// `d` times the sum of each 16 values.
+    pub half: [f32; 2],
+}
+
+impl GroupScale {
+    fn new(d: f32, sums: [i32; 2]) -> Self {
+        let [low, high] = sums;
+        Self { d, sum: d * (low + high) as f32, half: [d * low as f32, d * high as f32] }
+    }
+}
 
 /// One quantized activation row, borrowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Q8Row<'a> {
     /// The values, a multiple of 32 of them, each in -127..=127.
     pub q: &'a [i8],
-    /// The scale of each group of 32.
-    pub d: &'a [f32],
-    /// The sum of `q` over each 16 values, two a group.
-    pub sum16: &'a [i16],
+    /// Scale and sums of each group of 32.
+    pub scales: &'a [GroupScale],
 }
+
+/// Quantizes `x`, a multiple of 32 values, into as many `q` and one entry of `scales` for each 32.
+pub fn quantize(cpu: Cpu, x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
+    assert!(x.len() == q.len() && x.len() == scales.len() * GROUP, "activation row of {} values", x.len());
+    match cpu.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => crate::x86::quantize(x, q, scales),
+        _ => quantize_with(x, q, scales, group),
+    }
+}
+
+/// Runs a level's `group`, which gives the largest magnitude's bits, and `q` and its sums for a factor.
+#[inline(always)]
+pub(crate) fn quantize_with(
+    x: &[f32],
+    q: &mut [i8],
+    scales: &mut [GroupScale],
+    group: impl Fn(&[f32; GROUP], &mut [i8; GROUP]) -> GroupScale,
+) {
+    let (x, _) = x.as_chunks::<GROUP>();
+    let (q, _) = q.as_chunks_mut::<GROUP>();
+    for ((x, q), scale) in x.iter().zip(q).zip(scales) {
+        *scale = group(x, q);
+    }
+}
+
+/// What the magnitudes of a group lead to.
+pub(crate) enum Range {
+    /// Nothing to quantize: this is the group's scale, all values are 0.
+    Flat(GroupScale),
+    /// `q = round(x * factor)`, and `x` is about `d * q`.
+    Scaled { factor: f32, d: f32 },
+}
+
+/// Judges a group by the bits of its largest magnitude: as integers, magnitudes order as values do, and NaN
+/// is above everything.
+#[inline]
+pub(crate) fn range(max_bits: u32) -> Range {
+    let max = f32::from_bits(max_bits);
+    if !max.is_finite() {
+        return Range::Flat(GroupScale { d: f32::NAN, sum: f32::NAN, half: [f32::NAN; 2] });
+    }
+    if max < TINY {
+        return Range::Flat(GroupScale::default());
+    }
+    Range::Scaled { factor: 127.0 / max, d: max / 127.0 }
+}
+
+#[inline]
+pub(crate) fn scale_of(d: f32, sums: [i32; 2]) -> GroupScale {
+    GroupScale::new(d, sums)
+}
+
+fn group(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> GroupScale {
+    let max_bits = x.iter().fold(0, |m, v| m.max(v.abs().to_bits()));
+    match range(max_bits) {
+        Range::Flat(scale) => {
+            *q = [0; GROUP];
+            scale
+        }
+        Range::Scaled { factor, d } => {
+            for (q, x) in q.iter_mut().zip(x) {
+                *q = (x * factor).round_ties_even() as i8;
+            }
+            let sum = |half: &[i8]| half.iter().map(|&q| i32::from(q)).sum();
+            scale_of(d, [sum(&q[..GROUP / 2]), sum(&q[GROUP / 2..])])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

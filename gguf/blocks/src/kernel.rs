@@ -2,31 +2,29 @@
 //!
 //! A type gives either integer kernels (its values are multiplied as integers with quantized activations)
 //! or float kernels (its values become f32 and meet f32 activations). The loops over rows and columns live
-//! in `gguf-runtime`; a type supplies only small pieces.
+//! in `gguf-runtime`; a type supplies only the unpacking of eight rows. A product with a single column takes
+//! the same way: unpacking is byte-parallel over eight rows and cheap next to reading the row from memory, and
+//! results then do not depend on how many columns are multiplied together.
 //!
-//! Every level computes the same sums in the same order, so results are the same bits at every level: the
-//! order below is part of the contract, and tests compare levels with `==`. No fused multiply-add.
+//! Every level unpacks to the same bits, and tests compare levels with `==`. No fused multiply-add.
 
-use crate::activation::Q8Row;
-use crate::tile::{Tile, TileKind};
-
-/// Dot product of one stored row with one quantized activation row of as many elements.
-pub type DotQ8 = fn(row: &[u8], act: Q8Row<'_>) -> f32;
-
-/// Dot product of one stored row with an f32 row.
-pub type DotF32 = fn(row: &[u8], act: &[f32]) -> f32;
+use crate::rows::{self, Stored};
+use crate::tile::{GROUP, Panel, ROWS, Tile, TileKind};
 
 /// Unpacks groups `first_group .. first_group + tile.n_groups()` (32 columns each) of 8 rows into `tile`.
-/// `rows[i]` is the whole stored row `i`; a short last panel repeats its last row.
-pub type UnpackTile = fn(rows: [&[u8]; 8], first_group: usize, tile: &mut Tile);
+/// `rows[i]` is the whole stored row `i`; a short last panel repeats its last row. The groups must be whole
+/// blocks.
+pub type UnpackTile = fn(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Tile);
+
+/// Unpacks columns `first_col .. first_col + panel.n_cols()` of 8 rows into `panel`. `rows[i]` is the whole
+/// stored row `i`; a short last panel repeats its last row.
+pub type UnpackPanel = fn(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel);
 
 /// The kernels of one type at one level.
 #[derive(Clone, Copy, Debug)]
 pub enum Kernel {
     /// Integer products with Q8 activations.
     Int {
-        /// One row times one column.
-        dot: DotQ8,
         /// Eight rows into a tile.
         unpack: UnpackTile,
         /// What the tile's numbers look like.
@@ -34,9 +32,71 @@ pub enum Kernel {
     },
     /// Float products with f32 activations.
     Float {
-        /// One row times one column.
-        dot: DotF32,
-        /// Decodes a stretch of a row to f32: see [`crate::DecodeRow`].
-        decode: crate::DecodeRow,
+        /// Eight rows into a panel.
+        unpack: UnpackPanel,
     },
+}
+
+/// One row's group of 32 values: `w = scale * v - min`, for each half.
+pub(crate) struct Group {
+    pub(crate) v: [u8; GROUP],
+    pub(crate) scale: [f32; 2],
+    pub(crate) min: [f32; 2],
+}
+
+/// The blocks of each row that hold the groups to unpack; the check of all lengths is here, once a row.
+#[inline]
+pub(crate) fn blocks<'a, B>(rows: [&'a [u8]; ROWS], first_group: usize, n_groups: usize) -> [&'a [B]; ROWS]
+where
+    B: Stored + GroupedBlock,
+{
+    let whole = first_group.is_multiple_of(B::GROUPS) && n_groups.is_multiple_of(B::GROUPS);
+    assert!(whole, "groups {first_group} + {n_groups} are not whole blocks");
+    let range = first_group / B::GROUPS..(first_group + n_groups) / B::GROUPS;
+    rows.map(|row| &rows::blocks(row)[range.clone()])
+}
+
+/// A block of an integer type.
+pub(crate) trait GroupedBlock {
+    /// Groups of 32 values in a block.
+    const GROUPS: usize;
+
+    /// Unpacks group `g` of the block.
+    fn group(&self, g: usize) -> Group;
+}
+
+/// Unpacks with the blocks' own [`GroupedBlock::group`]: the portable kernel of every integer type.
+pub(crate) fn unpack<B>(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Tile)
+where
+    B: Stored + GroupedBlock,
+{
+    for (row, blocks) in blocks::<B>(rows, first_group, tile.n_groups()).into_iter().enumerate() {
+        for (b, block) in blocks.iter().enumerate() {
+            for g in 0..B::GROUPS {
+                let Group { v, scale, min } = block.group(g);
+                let group = b * B::GROUPS + g;
+                tile.set_values(group, row, &v);
+                for half in 0..2 {
+                    tile.scale[group][half][row] = scale[half];
+                    tile.min[group][half][row] = min[half];
+                }
+            }
+        }
+    }
+}
+
+/// Unpacks a float type of `N` bytes a value: the portable kernel of those.
+pub(crate) fn unpack_floats<const N: usize>(
+    rows: [&[u8]; ROWS],
+    first_col: usize,
+    panel: &mut Panel,
+    value: impl Fn([u8; N]) -> f32,
+) {
+    let n_cols = panel.n_cols();
+    for (r, row) in rows.into_iter().enumerate() {
+        let (values, _) = row[first_col * N..(first_col + n_cols) * N].as_chunks::<N>();
+        for (lanes, bytes) in panel.v.iter_mut().zip(values) {
+            lanes[r] = value(*bytes);
+        }
+    }
 }

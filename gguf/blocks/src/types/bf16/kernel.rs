@@ -1,9 +1,15 @@
 //! Kernels of `BF16`.
 
-use crate::Cpu;
-use crate::kernel::Kernel;
+use crate::half_bulk::bf16_to_f32;
+use crate::kernel::{Kernel, UnpackPanel, unpack_floats};
+use crate::{Cpu, Level};
 
-/// The kernels at the level of `cpu`; `None` where the one made from the decoder serves.
-pub(super) fn kernel(_cpu: Cpu) -> Option<Kernel> {
-    None
+/// The kernels at the level of `cpu`.
+pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
+    let unpack: UnpackPanel = match cpu.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => super::x86::unpack,
+        _ => |rows, first_col, panel| unpack_floats(rows, first_col, panel, |b| bf16_to_f32(u16::from_le_bytes(b))),
+    };
+    Some(Kernel::Float { unpack })
 }

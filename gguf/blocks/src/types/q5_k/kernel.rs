@@ -1,9 +1,32 @@
 //! Kernels of `Q5_K`.
 
-use crate::Cpu;
-use crate::kernel::Kernel;
+use super::Q5K;
+use crate::kernel::{Group, GroupedBlock, Kernel, UnpackTile, unpack};
+use crate::rows::half;
+use crate::tile::TileKind;
+use crate::{Cpu, Level, six_bit};
 
-/// The kernels at the level of `cpu`; `None` where the one made from the decoder serves.
-pub(super) fn kernel(_cpu: Cpu) -> Option<Kernel> {
-    None
+/// The kernels at the level of `cpu`.
+pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
+    let unpack: UnpackTile = match cpu.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => super::x86::unpack,
+        _ => unpack::<Q5K>,
+    };
+    Some(Kernel::Int { unpack, kind: KIND })
+}
+
+const KIND: TileKind = TileKind { signed: false, max: 31, whole_group: true, has_min: true };
+
+impl GroupedBlock for Q5K {
+    const GROUPS: usize = 8;
+
+    fn group(&self, g: usize) -> Group {
+        let (scales, mins) = six_bit::unpack(&self.scales);
+        let d = half(self.d);
+        let dmin = half(self.dmin);
+        let low = |e: usize| self.qs[32 * (g / 2) + e] >> (4 * (g % 2)) & 15;
+        let v = std::array::from_fn(|e| low(e) | (self.qh[e] >> g & 1) << 4);
+        Group { v, scale: [d * f32::from(scales[g]); 2], min: [dmin * f32::from(mins[g]); 2] }
+    }
 }

@@ -1,0 +1,30 @@
+//! AVX2 kernel of `Q4_0`.
+
+#![expect(unsafe_code, reason = "entry into code compiled for AVX2")]
+
+use std::arch::x86_64::*;
+
+use super::Q4_0;
+use crate::kernel::blocks;
+use crate::tile::{ROWS, Tile};
+use crate::x86::{columns, halves, high_nibbles, low_nibbles, set_chunk, store_rows};
+
+/// Unpacks at [`crate::Level::Avx2`].
+pub(super) fn unpack(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Tile) {
+    // SAFETY: only `kernel` hands this function out, for a `Cpu` that has AVX2 and F16C.
+    unsafe { unpack_avx2(blocks(rows, first_group, tile.n_groups()), tile) }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn unpack_avx2(rows: [&[Q4_0]; ROWS], tile: &mut Tile) {
+    for g in 0..tile.n_groups() {
+        let blocks = rows.map(|row| &row[g]);
+        for (chunk, v) in columns(blocks.map(|b| &b.qs)).into_iter().enumerate() {
+            set_chunk(tile, g, chunk, low_nibbles(v));
+            set_chunk(tile, g, chunk + 4, high_nibbles(v));
+        }
+        let d = halves(blocks.map(|b| b.d));
+        store_rows(&mut tile.scale[g][0], d);
+        store_rows(&mut tile.min[g][0], _mm256_mul_ps(d, _mm256_set1_ps(8.0)));
+    }
+}

@@ -1,0 +1,252 @@
+//! AVX2 pieces that the types' kernels share, and the activation quantizer.
+//!
+//! Unpacking works on eight rows at once: 16 bytes of each row become four registers that hold one double word
+//! of every row, and codes are taken apart only then, so that a transposition serves all codes in the bytes.
+//! Functions here are safe to call from code that has the same features; only the functions that the [`Cpu`]
+//! dispatch reaches without them are entered through `unsafe`, and each of those says why it holds.
+//!
+//! [`Cpu`]: crate::Cpu
+
+#![expect(unsafe_code, reason = "loads and stores through references, and entry into code compiled for AVX2")]
+
+use std::arch::x86_64::*;
+
+use crate::activation::{GROUP, GroupScale, Range, quantize_with, range, scale_of};
+use crate::tile::{Panel, ROWS, Tile};
+
+/// Loads 16 bytes.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn load16(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: the reference is to 16 readable bytes, and the load needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// Stores 32 bytes.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn store(out: &mut [u8; 32], v: __m256i) {
+    // SAFETY: the reference is to 32 writable bytes, and the store needs no alignment.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), v) }
+}
+
+/// Stores one number for each row.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn store_rows(out: &mut [f32; ROWS], v: __m256) {
+    // SAFETY: the reference is to 32 writable bytes, and the store needs no alignment.
+    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), v) }
+}
+
+/// 16 bytes of each row, transposed: register `i` holds bytes `4 * i .. 4 * i + 4` of every row.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn columns(rows: [&[u8; 16]; ROWS]) -> [__m256i; 4] {
+    let pair = |i: usize| _mm256_set_m128i(load16(rows[i + 4]), load16(rows[i]));
+    let (r0, r1, r2, r3) = (pair(0), pair(1), pair(2), pair(3));
+    let (low01, low23) = (_mm256_unpacklo_epi32(r0, r1), _mm256_unpacklo_epi32(r2, r3));
+    let (high01, high23) = (_mm256_unpackhi_epi32(r0, r1), _mm256_unpackhi_epi32(r2, r3));
+    [
+        _mm256_unpacklo_epi64(low01, low23),
+        _mm256_unpackhi_epi64(low01, low23),
+        _mm256_unpacklo_epi64(high01, high23),
+        _mm256_unpackhi_epi64(high01, high23),
+    ]
+}
+
+/// Four bytes of each row.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn dwords(rows: [[u8; 4]; ROWS]) -> __m256i {
+    let [a, b, c, d, e, f, g, h] = rows.map(i32::from_le_bytes);
+    _mm256_setr_epi32(a, b, c, d, e, f, g, h)
+}
+
+/// A stored half of each row.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn halves(rows: [[u8; 2]; ROWS]) -> __m256 {
+    let [a, b, c, d, e, f, g, h] = rows.map(i16::from_le_bytes);
+    _mm256_cvtph_ps(_mm_setr_epi16(a, b, c, d, e, f, g, h))
+}
+
+/// The half in the low 16 bits of each row's double word.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn low_halves(v: __m256i) -> __m256 {
+    let low = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
+    let packed = _mm256_packus_epi32(low, low);
+    _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b10_00>(packed)))
+}
+
+/// The half in the high 16 bits of each row's double word.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn high_halves(v: __m256i) -> __m256 {
+    low_halves(_mm256_srli_epi32::<16>(v))
+}
+
+/// Logical shift of the 16-bit lanes; with a count that is known when compiled, an immediate shift.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn shift_right(v: __m256i, count: usize) -> __m256i {
+    _mm256_srl_epi16(v, _mm_cvtsi64_si128(count as i64))
+}
+
+/// Bit `from` of each byte, moved to bit `to`.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn move_bit(v: __m256i, from: usize, to: usize) -> __m256i {
+    // Nothing crosses bytes: all other bits are gone before the shift.
+    let bit = _mm256_and_si256(v, _mm256_set1_epi8((1u8 << from) as i8));
+    if from >= to {
+        shift_right(bit, from - to)
+    } else {
+        _mm256_sll_epi16(bit, _mm_cvtsi64_si128((to - from) as i64))
+    }
+}
+
+/// The low four bits of each byte.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn low_nibbles(v: __m256i) -> __m256i {
+    _mm256_and_si256(v, _mm256_set1_epi8(15))
+}
+
+/// The high four bits of each byte.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn high_nibbles(v: __m256i) -> __m256i {
+    low_nibbles(_mm256_srli_epi16::<4>(v))
+}
+
+/// Unsigned byte `k` of each row's double word, as a number.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn byte(v: __m256i, k: usize) -> __m256 {
+    _mm256_cvtepi32_ps(byte_bits(v, k))
+}
+
+/// Unsigned byte `k` of each row's double word.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn byte_bits(v: __m256i, k: usize) -> __m256i {
+    let low = _mm256_srl_epi32(v, _mm_cvtsi64_si128(8 * k as i64));
+    _mm256_and_si256(low, _mm256_set1_epi32(255))
+}
+
+/// Signed byte `k` of each row's double word, as a number.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn signed_byte(v: __m256i, k: usize) -> __m256 {
+    let top = _mm256_sll_epi32(v, _mm_cvtsi64_si128(24 - 8 * k as i64));
+    _mm256_cvtepi32_ps(_mm256_srai_epi32::<24>(top))
+}
+
+/// Stores four columns of all rows.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn set_chunk(tile: &mut Tile, group: usize, chunk: usize, v: __m256i) {
+    store(&mut tile.v[group].as_chunks_mut::<32>().0[chunk], v);
+}
+
+/// The eight 6-bit scales and minima of the super-blocks of `Q4_K` and `Q5_K`, from their first 16 bytes:
+/// `d`, `dmin` and the packed numbers.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn set_six_bit(tile: &mut Tile, headers: [&[u8; 16]; ROWS]) {
+    let [units, low, mid, high] = columns(headers);
+    let (d, dmin) = (low_halves(units), high_halves(units));
+    let six = _mm256_set1_epi8(0x3f);
+    let top = _mm256_set1_epi8(0x30);
+    let join = |four, two| _mm256_or_si256(four, _mm256_and_si256(_mm256_srli_epi16::<2>(two), top));
+    let scales = [_mm256_and_si256(low, six), join(low_nibbles(high), low)];
+    let mins = [_mm256_and_si256(mid, six), join(high_nibbles(high), mid)];
+    for g in 0..8 {
+        store_rows(&mut tile.scale[g][0], _mm256_mul_ps(d, byte(scales[g / 4], g % 4)));
+        store_rows(&mut tile.min[g][0], _mm256_mul_ps(dmin, byte(mins[g / 4], g % 4)));
+    }
+}
+
+/// The bits `4 * chunk ..` of each row's double word as bit 4 of the four bytes.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn fifth_bits(qh: __m256i, chunk: usize) -> __m256i {
+    let byte = (chunk / 2) as i8;
+    let four = |row: i8| 0x0101_0101 * i32::from(4 * row + byte);
+    let index = _mm256_broadcastsi128_si256(_mm_setr_epi32(four(0), four(1), four(2), four(3)));
+    let bits = _mm256_set1_epi32(if chunk % 2 == 0 { 0x0804_0201 } else { 0x8040_2010_u32 as i32 });
+    let set = _mm256_and_si256(_mm256_shuffle_epi8(qh, index), bits);
+    _mm256_and_si256(_mm256_cmpeq_epi8(set, bits), _mm256_set1_epi8(16))
+}
+
+/// Unpacks a float type of `N` bytes a value, `C` columns (16 bytes of each row) at a time with `piece`, which
+/// gets them transposed as [`columns`] does, and the rest one by one with `value`.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn unpack_pieces<const N: usize, const C: usize>(
+    rows: [&[u8]; ROWS],
+    first_col: usize,
+    panel: &mut Panel,
+    value: impl Fn([u8; N]) -> f32,
+    piece: impl Fn(&mut [[f32; ROWS]; C], [__m256i; 4]),
+) {
+    const { assert!(N * C == 16) };
+    let n_cols = panel.n_cols();
+    let rows = rows.map(|row| row[first_col * N..(first_col + n_cols) * N].as_chunks::<16>());
+    let (out, rest) = panel.v[..n_cols].as_chunks_mut::<C>();
+    for (i, out) in out.iter_mut().enumerate() {
+        piece(out, columns(rows.map(|(pieces, _)| &pieces[i])));
+    }
+    for (r, (_, bytes)) in rows.into_iter().enumerate() {
+        for (lanes, bytes) in rest.iter_mut().zip(bytes.as_chunks::<N>().0) {
+            lanes[r] = value(*bytes);
+        }
+    }
+}
+
+/// The AVX2 twin of the portable quantizer. Reached only for a [`crate::Cpu`] of that level.
+pub(crate) fn quantize(x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
+    // SAFETY: `activation::quantize` calls this for a `Cpu` that has AVX2, F16C and FMA, nothing else does.
+    unsafe { quantize_avx2(x, q, scales) }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn quantize_avx2(x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
+    quantize_with(x, q, scales, |x, q| quantize_group(x, q));
+}
+
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn quantize_group(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> GroupScale {
+    // SAFETY: each load is of 8 of the 32 values.
+    let v: [__m256; 4] = std::array::from_fn(|i| unsafe { _mm256_loadu_ps(x[8 * i..].as_ptr()) });
+    // Bits of magnitudes are not negative as integers, so the signed maximum orders them.
+    let magnitude = |v| _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fff_ffff));
+    let max8 = _mm256_max_epi32(
+        _mm256_max_epi32(magnitude(v[0]), magnitude(v[1])),
+        _mm256_max_epi32(magnitude(v[2]), magnitude(v[3])),
+    );
+    let max4 = _mm_max_epi32(_mm256_castsi256_si128(max8), _mm256_extracti128_si256::<1>(max8));
+    let max2 = _mm_max_epi32(max4, _mm_shuffle_epi32::<0b11_10>(max4));
+    let max1 = _mm_max_epi32(max2, _mm_shuffle_epi32::<0b01>(max2));
+    let (factor, d) = match range(_mm_cvtsi128_si32(max1) as u32) {
+        Range::Flat(scale) => {
+            *q = [0; GROUP];
+            return scale;
+        }
+        Range::Scaled { factor, d } => (_mm256_set1_ps(factor), d),
+    };
+    // The conversion rounds ties to even.
+    let int = |i: usize| _mm256_cvtps_epi32(_mm256_mul_ps(v[i], factor));
+    let (i0, i1, i2, i3) = (int(0), int(1), int(2), int(3));
+    let sums = _mm256_hadd_epi32(_mm256_add_epi32(i0, i1), _mm256_add_epi32(i2, i3));
+    let sums = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256::<1>(sums));
+    let sums = _mm_hadd_epi32(sums, sums);
+    // Packing works within halves of registers; the permutation puts the double words in order.
+    let bytes = _mm256_packs_epi16(_mm256_packs_epi32(i0, i1), _mm256_packs_epi32(i2, i3));
+    let bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    // SAFETY: the reference is to 32 writable bytes, and the store needs no alignment.
+    unsafe { _mm256_storeu_si256(q.as_mut_ptr().cast(), bytes) };
+    scale_of(d, [_mm_cvtsi128_si32(sums), _mm_extract_epi32::<1>(sums)])
+}
