@@ -1,8 +1,12 @@
-//! `BF16`: TODO
+//! `BF16`: the upper half of IEEE single precision, little-endian.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
-use crate::{Format, Geometry, TypeId};
+use crate::half_bulk::{bf16_slice_to_f32, f32_slice_to_bf16};
+use crate::rows;
+use crate::{Format, Geometry, Importance, TypeId};
 
 /// The type's record.
 pub(crate) static FORMAT: Format = Format {
@@ -11,9 +15,21 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(1, 2),
     quantized: false,
     requires_importance: false,
-    decode: None,
-    encode: None,
-    check: |_| None,
+    decode: Some(decode),
+    encode: Some(encode),
+    check,
     kernel: kernel::kernel,
     doc: "The upper half of IEEE single precision",
 };
+
+fn decode(bytes: &[u8], out: &mut [f32]) {
+    bf16_slice_to_f32(rows::blocks(bytes), out);
+}
+
+fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+    f32_slice_to_bf16(src, rows::blocks_mut(out));
+}
+
+fn check(bytes: &[u8]) -> Option<usize> {
+    rows::check::<[u8; 2]>(bytes, |b| u16::from_le_bytes(*b) & 0x7f80 != 0x7f80)
+}

@@ -1,8 +1,12 @@
-//! `F16`: TODO
+//! `F16`: little-endian IEEE half precision.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
-use crate::{Format, Geometry, TypeId};
+use crate::half_bulk::{f16_slice_to_f32, f32_slice_to_f16};
+use crate::rows;
+use crate::{Format, Geometry, Importance, TypeId};
 
 /// The type's record.
 pub(crate) static FORMAT: Format = Format {
@@ -11,9 +15,21 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(1, 2),
     quantized: false,
     requires_importance: false,
-    decode: None,
-    encode: None,
-    check: |_| None,
+    decode: Some(decode),
+    encode: Some(encode),
+    check,
     kernel: kernel::kernel,
     doc: "IEEE half precision",
 };
+
+fn decode(bytes: &[u8], out: &mut [f32]) {
+    f16_slice_to_f32(rows::blocks(bytes), out);
+}
+
+fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+    f32_slice_to_f16(src, rows::blocks_mut(out));
+}
+
+fn check(bytes: &[u8]) -> Option<usize> {
+    rows::check(bytes, |&h| rows::is_finite(h))
+}

@@ -1,8 +1,11 @@
-//! `F32`: TODO
+//! `F32`: little-endian IEEE single precision, bit for bit.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
-use crate::{Format, Geometry, TypeId};
+use crate::rows;
+use crate::{Format, Geometry, Importance, TypeId};
 
 /// The type's record.
 pub(crate) static FORMAT: Format = Format {
@@ -11,9 +14,24 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(1, 4),
     quantized: false,
     requires_importance: false,
-    decode: None,
-    encode: None,
-    check: |_| None,
+    decode: Some(decode),
+    encode: Some(encode),
+    check,
     kernel: kernel::kernel,
     doc: "IEEE single precision",
 };
+
+fn decode(bytes: &[u8], out: &mut [f32]) {
+    rows::decode::<[u8; 4], 1>(bytes, out, |&b, [v]| *v = f32::from_le_bytes(b));
+}
+
+fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+    let (src, out) = rows::pairs::<[u8; 4], 1>(src, out);
+    for ([v], b) in src.iter().zip(out) {
+        *b = v.to_le_bytes();
+    }
+}
+
+fn check(bytes: &[u8]) -> Option<usize> {
+    rows::check::<[u8; 4]>(bytes, |&b| f32::from_le_bytes(b).is_finite())
+}

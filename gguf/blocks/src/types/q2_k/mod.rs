@@ -1,9 +1,15 @@
-//! `Q2_K`: TODO
+//! `Q2_K`: super-blocks of 256 values; each 16 of them as `d · scale · q - dmin · min` with `q` in 0..=3 and
+//! 4-bit scales and minima.
 
+mod encode;
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::packing::from_two_bits;
+use crate::rows::{self, half};
 use crate::{Format, Geometry, TypeId};
 
 /// One block of 256 values.
@@ -29,9 +35,28 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(256, size_of::<Q2K>()),
     quantized: true,
     requires_importance: false,
-    decode: None,
-    encode: None,
-    check: |_| None,
+    decode: Some(decode),
+    encode: Some(encode::encode),
+    check,
     kernel: kernel::kernel,
     doc: "2-bit integers; 4-bit scales and minima for 16 values each",
 };
+
+fn decode(bytes: &[u8], out: &mut [f32]) {
+    rows::decode::<Q2K, 256>(bytes, out, |b, out| {
+        let (d, dmin) = (half(b.d), half(b.dmin));
+        let codes = from_two_bits(&b.qs);
+        let subs = out.as_chunks_mut::<16>().0.iter_mut().zip(codes.as_chunks::<16>().0);
+        for ((out, codes), packed) in subs.zip(b.scales) {
+            let scale = d * f32::from(packed & 15);
+            let min = dmin * f32::from(packed >> 4);
+            for (v, q) in out.iter_mut().zip(codes) {
+                *v = scale * f32::from(*q) - min;
+            }
+        }
+    });
+}
+
+fn check(bytes: &[u8]) -> Option<usize> {
+    rows::check::<Q2K>(bytes, |b| rows::is_finite(b.d) && rows::is_finite(b.dmin))
+}

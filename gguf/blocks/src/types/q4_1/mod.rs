@@ -1,10 +1,16 @@
-//! `Q4_1`: TODO
+//! `Q4_1`: 32 values as `d · q + m` with `q` in 0..=15.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Format, Geometry, TypeId};
+use crate::half_bulk::f32_to_f16;
+use crate::packing::{from_nibbles, nibbles};
+use crate::rows::{self, half};
+use crate::search::{Grid, affine_rows, range, truncate, weighted_grid};
+use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 32 values.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -27,9 +33,52 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(32, size_of::<Q4_1>()),
     quantized: true,
     requires_importance: false,
-    decode: None,
-    encode: None,
-    check: |_| None,
+    decode: Some(decode),
+    encode: Some(encode),
+    check,
     kernel: kernel::kernel,
     doc: "4-bit integers with one scale and one minimum for 32 values",
 };
+
+const GRID: Grid = weighted_grid(15.0);
+
+fn decode(bytes: &[u8], out: &mut [f32]) {
+    rows::decode::<Q4_1, 32>(bytes, out, |b, out| {
+        let (d, m) = (half(b.d), half(b.m));
+        for (v, q) in out.iter_mut().zip(from_nibbles(&b.qs)) {
+            *v = f32::from(q) * d + m;
+        }
+    });
+}
+
+fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+    let (groups, blocks) = rows::pairs::<Q4_1, 32>(src, out);
+    match importance {
+        Importance::None => {
+            for (x, block) in groups.iter().zip(blocks) {
+                *block = nearest(x);
+            }
+        }
+        Importance::Column(weights) => {
+            affine_rows(groups, rows::weights::<32>(src, weights), &GRID, |i, d, min, codes| {
+                blocks[i] = pack(d, -min, codes);
+            });
+        }
+    }
+}
+
+/// The smallest and the largest value get the first and the last code.
+fn nearest(x: &[f32; 32]) -> Q4_1 {
+    let (min, max) = range(x);
+    let d = (max - min) / 15.0;
+    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+    pack(d, min, &x.map(|x| (truncate((x - min) * inverse + 0.5) as i8).min(15) as u8))
+}
+
+fn pack(d: f32, m: f32, codes: &[u8; 32]) -> Q4_1 {
+    Q4_1 { d: f32_to_f16(d).to_le_bytes(), m: f32_to_f16(m).to_le_bytes(), qs: nibbles(codes) }
+}
+
+fn check(bytes: &[u8]) -> Option<usize> {
+    rows::check::<Q4_1>(bytes, |b| rows::is_finite(b.d) && rows::is_finite(b.m))
+}

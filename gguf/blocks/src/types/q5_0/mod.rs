@@ -1,10 +1,16 @@
-//! `Q5_0`: TODO
+//! `Q5_0`: 32 values as `d · (q - 16)` with `q` in 0..=31.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Format, Geometry, TypeId};
+use crate::half_bulk::f32_to_f16;
+use crate::packing::{fifth_bits, nibbles, with_fifth_bits};
+use crate::rows::{self, half};
+use crate::search::{signed_max, spread, sum_of_squares, symmetric, truncate};
+use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 32 values.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -27,9 +33,53 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(32, size_of::<Q5_0>()),
     quantized: true,
     requires_importance: false,
-    decode: None,
-    encode: None,
-    check: |_| None,
+    decode: Some(decode),
+    encode: Some(encode),
+    check,
     kernel: kernel::kernel,
     doc: "5-bit integers with one scale for 32 values",
 };
+
+fn decode(bytes: &[u8], out: &mut [f32]) {
+    rows::decode::<Q5_0, 32>(bytes, out, |b, out| {
+        let d = half(b.d);
+        for (v, q) in out.iter_mut().zip(with_fifth_bits(&b.qs, b.qh)) {
+            *v = f32::from(q as i8 - 16) * d;
+        }
+    });
+}
+
+fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+    let (groups, blocks) = rows::pairs::<Q5_0, 32>(src, out);
+    match importance {
+        Importance::None => {
+            for (x, block) in groups.iter().zip(blocks) {
+                *block = nearest(x);
+            }
+        }
+        Importance::Column(weights) => {
+            let sigma2 = sum_of_squares(src) / src.len() as f32;
+            let weights = rows::weights::<32>(src, weights);
+            for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
+                let mut codes = [0; 32];
+                let d = symmetric(16.0, x, &spread(x, w, sigma2), &mut codes);
+                *block = pack(d, &codes);
+            }
+        }
+    }
+}
+
+/// The scale that gives the value of largest magnitude the code 0, and the codes nearest to it.
+fn nearest(x: &[f32; 32]) -> Q5_0 {
+    let d = signed_max(x) / -16.0;
+    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+    pack(d, &x.map(|x| (truncate(x * inverse + 16.5) as i8).min(31) as u8))
+}
+
+fn pack(d: f32, codes: &[u8; 32]) -> Q5_0 {
+    Q5_0 { d: f32_to_f16(d).to_le_bytes(), qh: fifth_bits(codes), qs: nibbles(codes) }
+}
+
+fn check(bytes: &[u8]) -> Option<usize> {
+    rows::check::<Q5_0>(bytes, |b| rows::is_finite(b.d))
+}

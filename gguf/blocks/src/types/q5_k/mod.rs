@@ -1,10 +1,17 @@
-//! `Q5_K`: TODO
+//! `Q5_K`: super-blocks of 256 values; each 32 of them as `d · scale · q - dmin · min` with `q` in 0..=31 and
+//! 6-bit scales and minima.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Format, Geometry, TypeId};
+use crate::packing::{nibble_halves, striped_bits};
+use crate::rows::{self, half};
+use crate::search::Grid;
+use crate::six_bit;
+use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 256 values.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -31,9 +38,42 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(256, size_of::<Q5K>()),
     quantized: true,
     requires_importance: false,
-    decode: None,
-    encode: None,
-    check: |_| None,
+    decode: Some(decode),
+    encode: Some(encode),
+    check,
     kernel: kernel::kernel,
     doc: "5-bit integers; 6-bit scales and minima for 32 values each",
 };
+
+/// Starting scales without importance.
+const GRID: Grid = Grid { n_max: 31.0, first: -0.5, step: 0.1, steps: 15 };
+
+fn decode(bytes: &[u8], out: &mut [f32]) {
+    rows::decode::<Q5K, 256>(bytes, out, |b, out| {
+        let (d, dmin) = (half(b.d), half(b.dmin));
+        let (scales, mins) = six_bit::unpack(&b.scales);
+        for (k, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            let scale = d * f32::from(scales[k]);
+            let min = dmin * f32::from(mins[k]);
+            let qs = &b.qs.as_chunks::<32>().0[k / 2];
+            for ((v, q), h) in out.iter_mut().zip(qs).zip(b.qh) {
+                let q = q >> (k % 2 * 4) & 15 | (h >> k & 1) << 4;
+                *v = scale * f32::from(q) - min;
+            }
+        }
+    });
+}
+
+fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+    six_bit::encode_row(src, importance, &GRID, out, |s| Q5K {
+        d: s.d,
+        dmin: s.dmin,
+        scales: s.scales,
+        qh: striped_bits(|i| s.codes.as_flattened()[i] & 16 != 0),
+        qs: nibble_halves(&s.codes),
+    });
+}
+
+fn check(bytes: &[u8]) -> Option<usize> {
+    rows::check::<Q5K>(bytes, |b| rows::is_finite(b.d) && rows::is_finite(b.dmin))
+}

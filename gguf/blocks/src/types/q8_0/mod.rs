@@ -1,10 +1,15 @@
-//! `Q8_0`: TODO
+//! `Q8_0`: 32 values as `d · q` with `q` in -127..=127. Importance changes nothing.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Format, Geometry, TypeId};
+use crate::half_bulk::f32_to_f16;
+use crate::rows::{self, half};
+use crate::search::{round_away, signed_max};
+use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 32 values.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -25,9 +30,32 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(32, size_of::<Q8_0>()),
     quantized: true,
     requires_importance: false,
-    decode: None,
-    encode: None,
-    check: |_| None,
+    decode: Some(decode),
+    encode: Some(encode),
+    check,
     kernel: kernel::kernel,
     doc: "8-bit integers with one scale for 32 values",
 };
+
+fn decode(bytes: &[u8], out: &mut [f32]) {
+    rows::decode::<Q8_0, 32>(bytes, out, |b, out| {
+        let d = half(b.d);
+        for (v, q) in out.iter_mut().zip(b.qs) {
+            *v = f32::from(q) * d;
+        }
+    });
+}
+
+fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+    let (groups, blocks) = rows::pairs::<Q8_0, 32>(src, out);
+    for (x, block) in groups.iter().zip(blocks) {
+        let d = signed_max(x).abs() / 127.0;
+        let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+        block.d = f32_to_f16(d).to_le_bytes();
+        block.qs = x.map(|x| round_away(x * inverse) as i8);
+    }
+}
+
+fn check(bytes: &[u8]) -> Option<usize> {
+    rows::check::<Q8_0>(bytes, |b| rows::is_finite(b.d))
+}
