@@ -1,4 +1,30 @@
-//! Importance matrix files: GGUF and legacy form.
+//! Importance matrix files: what a calibration run saw, for each weight.
+//!
+//! An importance matrix says how strongly each input column of a weight is driven by real text: for every
+//! weight it holds the sum of squares of each column of the activations (and, in newer files, the plain sum),
+//! with the number of tokens that went into it. A dense weight has one such row; a stack of experts has one
+//! row and one count for each expert, since every expert sees other tokens. The quantizer divides sums by
+//! counts and weights each column's error with the result.
+//!
+//! Two forms are in use, and a file is recognised by its first bytes, never by its name:
+//!
+//! * GGUF: metadata `general.type` = `imatrix`, `imatrix.datasets`, `imatrix.chunk_count` and
+//!   `imatrix.chunk_size`, and for each weight the F32 tensors `NAME.in_sum2`, `NAME.counts` and, in newer
+//!   files, `NAME.in_sum`. Tensors with other suffixes (`.stats`) are derived data and are passed over. The
+//!   dataset key may be an array or a single string.
+//! * Legacy (`.dat`): little-endian records of a name, a number of chunks and mean squares times that number,
+//!   with an optional trailer of chunk count and dataset. It has lost the token counts, the counts of single
+//!   experts and the plain sums; [`Imatrix::lost_in_legacy`] says so in words.
+//!
+//! Reading refuses what cannot be an importance matrix: values that are not finite, negative sums of squares,
+//! sums without counts, lengths that do not fit together, a record that the file ends in (with its byte
+//! position). Nothing is allocated that the file does not back with bytes. A count of zero is sound: an expert
+//! that no token reached. Its importance is 1 for every column, as if nothing were known.
+//!
+//! The GGUF form is written without `.stats` and its `imatrix.stats_schema`: readers do not need them.
+
+mod gguf_form;
+mod legacy;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,6 +46,18 @@ pub enum Error {
     },
 }
 
+impl Error {
+    fn malformed(path: &Path, what: impl Into<Box<str>>) -> Self {
+        Self::Malformed {
+            file: path.display().to_string().into(),
+            what: what.into(),
+        }
+    }
+}
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
 /// Sums over the inputs of one weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
@@ -27,8 +65,29 @@ pub struct Entry {
     pub sums: Vec<f32>,
     /// Sum of each column, laid out the same; empty where not recorded.
     pub means: Vec<f32>,
-    /// Tokens seen by each matrix (one for a dense weight, one an expert else).
+    /// Tokens seen by each matrix (one for a dense weight, one an expert else). An entry of a legacy file has
+    /// a single count for all its matrices, in chunks.
     pub counts: Vec<u64>,
+}
+
+impl Entry {
+    /// Matrices that saw at least one token, as a share of all: 1 for full coverage.
+    pub fn coverage(&self) -> f64 {
+        let seen = self.counts.iter().filter(|&&c| c > 0).count();
+        seen as f64 / self.counts.len().max(1) as f64
+    }
+
+    /// Mean squares, matrix after matrix; ones for a matrix that saw nothing.
+    fn mean_squares(&self) -> Vec<f32> {
+        let n_cols = self.sums.len() / self.counts.len().max(1);
+        let mut out = self.sums.clone();
+        for (row, &count) in out.chunks_exact_mut(n_cols.max(1)).zip(&self.counts) {
+            for v in row {
+                *v = if count > 0 { *v / count as f32 } else { 1.0 };
+            }
+        }
+        out
+    }
 }
 
 /// A whole importance matrix, by weight name in byte order.
@@ -40,28 +99,101 @@ pub struct Imatrix {
     pub datasets: Vec<String>,
     /// Chunks seen.
     pub chunk_count: u32,
-    /// Tokens of a chunk.
+    /// Tokens of a chunk; 1 for a legacy file, whose counts are chunks.
     pub chunk_size: u32,
 }
 
 impl Imatrix {
     /// Reads either form.
-    pub fn read(_path: &Path) -> Result<Self, Error> {
-        todo!()
+    pub fn read(path: &Path) -> Result<Self> {
+        let source = gguf::source::open(path)?;
+        let mut magic = [0; 4];
+        if source.len() >= 4 {
+            source.read_at(0, &mut magic)?;
+        }
+        if &magic == b"GGUF" {
+            gguf_form::read(source)
+        } else {
+            legacy::read(&*source)
+        }
     }
 
-    /// Writes the GGUF form.
-    pub fn write_gguf(&self, _path: &Path, _force: bool) -> Result<(), Error> {
-        todo!()
+    /// Writes the GGUF form. Refuses to write over one of `inputs`, and over any file unless `force`.
+    pub fn write_gguf(&self, path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
+        gguf_form::write(self, path, force, inputs)
     }
 
-    /// Writes the legacy form.
-    pub fn write_legacy(&self, _path: &Path, _force: bool) -> Result<(), Error> {
-        todo!()
+    /// Writes the legacy form, leaving out entries without any data. Refuses to write over one of `inputs`,
+    /// and over any file unless `force`.
+    pub fn write_legacy(&self, path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
+        legacy::write(self, path, force, inputs)
     }
 
-    /// The mean squares of a weight's columns, matrix after matrix; ones for a matrix that saw nothing.
-    pub fn importance(&self, _name: &str) -> Option<Vec<f32>> {
-        todo!()
+    /// The mean squares of a weight's columns, matrix after matrix (`n_cols * n_mat` values); ones for a
+    /// matrix that saw nothing. `None` if the weight has no entry.
+    pub fn importance(&self, name: &str) -> Option<Vec<f32>> {
+        self.entries.get(name).map(Entry::mean_squares)
+    }
+
+    /// What the legacy form cannot hold of this matrix, as a phrase; `None` if nothing is lost that counts.
+    pub fn lost_in_legacy(&self) -> Option<String> {
+        let per_expert = self.entries.values().filter(|e| e.counts.len() > 1).count();
+        let means = self.entries.values().filter(|e| !e.means.is_empty()).count();
+        let mut lost = Vec::new();
+        if per_expert > 0 {
+            lost.push(format!("the counts of single experts of {per_expert} weight(s)"));
+        }
+        if means > 0 {
+            lost.push(format!("the plain sums of {means} weight(s)"));
+        }
+        (!lost.is_empty()).then(|| lost.join(" and "))
     }
 }
+
+/// The part of a path behind the last separator of either kind: files must not carry private folders.
+pub fn base_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
+/// The first value that is not finite or, if `signed` is false, negative: its index and a phrase for it.
+fn first_bad(values: &[f32], signed: bool) -> Option<(usize, String)> {
+    let at = values
+        .iter()
+        .position(|v| !v.is_finite() || (!signed && *v < 0.0))?;
+    Some((at, values[at].to_string()))
+}
+
+/// Checks the values of one entry, wherever it came from.
+fn check_entry(path: &Path, name: &str, entry: &Entry) -> Result<()> {
+    let n_mat = entry.counts.len();
+    if n_mat == 0 || entry.sums.is_empty() || !entry.sums.len().is_multiple_of(n_mat) {
+        let what = format!(
+            "weight `{name}`: {} sums for {n_mat} count(s): not whole rows",
+            entry.sums.len()
+        );
+        return Err(Error::malformed(path, what));
+    }
+    let n_cols = entry.sums.len() / n_mat;
+    for (values, signed, label) in [
+        (&entry.sums, false, "sum of squares"),
+        (&entry.means, true, "sum"),
+    ] {
+        if let Some((i, found)) = first_bad(values, signed) {
+            let wanted = if signed {
+                "a finite number"
+            } else {
+                "a finite number that is not negative"
+            };
+            let what = format!(
+                "weight `{name}`, matrix {}, column {}: {label}: expected {wanted}, found {found}",
+                i / n_cols,
+                i % n_cols
+            );
+            return Err(Error::malformed(path, what));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! The GGUF form.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use gguf::source::Source;
+use gguf::{Array, GgufFile, Layout, Metadata, Shape, TensorInfo, TensorSpec, Value, Writer};
+
+use crate::{Entry, Error, Imatrix, Result, base_name, check_entry};
+
+const GENERAL_TYPE: &str = "general.type";
+const KIND: &str = "imatrix";
+const DATASETS: &str = "imatrix.datasets";
+const CHUNK_COUNT: &str = "imatrix.chunk_count";
+const CHUNK_SIZE: &str = "imatrix.chunk_size";
+
+const SUMS: &str = ".in_sum2";
+const COUNTS: &str = ".counts";
+const MEANS: &str = ".in_sum";
+
+/// Counts are stored as f32; above this they would no longer be whole numbers of a file's own making.
+const MAX_COUNT: f32 = 1e18;
+
+/// The tensors of one weight while the list is scanned.
+#[derive(Default)]
+struct Parts<'a> {
+    sums: Option<&'a TensorInfo>,
+    counts: Option<&'a TensorInfo>,
+    means: Option<&'a TensorInfo>,
+}
+
+/// Reads the GGUF form.
+pub(crate) fn read(source: Arc<dyn Source>) -> Result<Imatrix> {
+    let file = GgufFile::from_source(source)?;
+    let path = file.source().path().to_owned();
+    let kind = file.metadata.string(GENERAL_TYPE)?.unwrap_or("model");
+    if kind != KIND {
+        let what = format!("metadata key `{GENERAL_TYPE}`: expected `{KIND}`, found `{kind}`");
+        return Err(Error::malformed(&path, what));
+    }
+    let mut parts: BTreeMap<&str, Parts<'_>> = BTreeMap::new();
+    for t in &file.tensors {
+        if let Some(name) = t.name.strip_suffix(SUMS) {
+            parts.entry(name).or_default().sums = Some(t);
+        } else if let Some(name) = t.name.strip_suffix(COUNTS) {
+            parts.entry(name).or_default().counts = Some(t);
+        } else if let Some(name) = t.name.strip_suffix(MEANS) {
+            parts.entry(name).or_default().means = Some(t);
+        }
+    }
+    if parts.is_empty() {
+        return Err(Error::malformed(
+            &path,
+            format!("no tensor named `*{SUMS}`: the matrix is empty"),
+        ));
+    }
+    let mut entries = BTreeMap::new();
+    for (name, part) in parts {
+        entries.insert(name.to_owned(), read_entry(&file, &path, name, &part)?);
+    }
+    Ok(Imatrix {
+        entries,
+        datasets: datasets(&file.metadata)?,
+        chunk_count: required_u32(&file.metadata, CHUNK_COUNT)?,
+        chunk_size: required_u32(&file.metadata, CHUNK_SIZE)?,
+    })
+}
+
+fn read_entry(file: &GgufFile, path: &Path, name: &str, part: &Parts<'_>) -> Result<Entry> {
+    let missing = |suffix| {
+        Error::malformed(
+            path,
+            format!("weight `{name}`: tensor `{name}{suffix}` is missing"),
+        )
+    };
+    let sums = part.sums.ok_or_else(|| missing(SUMS))?;
+    let counts = part.counts.ok_or_else(|| missing(COUNTS))?;
+    let raw_counts = read_f32(file, path, counts)?;
+    let means = part
+        .means
+        .map(|t| read_f32(file, path, t))
+        .transpose()?
+        .unwrap_or_default();
+    let sums = read_f32(file, path, sums)?;
+    if !means.is_empty() && means.len() != sums.len() {
+        let what = format!(
+            "tensor `{name}{MEANS}`: expected {} values, found {}",
+            sums.len(),
+            means.len()
+        );
+        return Err(Error::malformed(path, what));
+    }
+    let mut counts = Vec::with_capacity(raw_counts.len());
+    for (i, &c) in raw_counts.iter().enumerate() {
+        if !(0.0..=MAX_COUNT).contains(&c) {
+            let what = format!("tensor `{name}{COUNTS}`, matrix {i}: expected a count, found {c}");
+            return Err(Error::malformed(path, what));
+        }
+        counts.push(c.round() as u64);
+    }
+    let entry = Entry { sums, means, counts };
+    check_entry(path, name, &entry)?;
+    Ok(entry)
+}
+
+/// All values of an F32 tensor, in the file's byte order.
+fn read_f32(file: &GgufFile, path: &Path, tensor: &TensorInfo) -> Result<Vec<f32>> {
+    if tensor.type_id != gguf_blocks::TypeId(0) {
+        let what = format!(
+            "tensor `{}`: expected type `F32`, found `{}`",
+            tensor.name,
+            tensor.type_name()
+        );
+        return Err(Error::malformed(path, what));
+    }
+    let bytes = file.tensor_bytes(tensor)?;
+    let little = file.header.endian == gguf::Endian::Little;
+    let (words, _) = bytes.as_chunks::<4>();
+    Ok(words
+        .iter()
+        .map(|w| {
+            if little {
+                f32::from_le_bytes(*w)
+            } else {
+                f32::from_be_bytes(*w)
+            }
+        })
+        .collect())
+}
+
+/// The dataset names: an array of strings, or a single string as merged files of some tools have it.
+fn datasets(metadata: &Metadata) -> Result<Vec<String>> {
+    let names = match metadata.get(DATASETS) {
+        Some(Value::String(s)) => std::slice::from_ref(s),
+        Some(_) => metadata.strings(DATASETS)?.unwrap_or_default(),
+        None => return Err(missing_key(DATASETS, "an array of strings")),
+    };
+    Ok(names.iter().map(|n| base_name(n).to_owned()).collect())
+}
+
+fn required_u32(metadata: &Metadata, key: &str) -> Result<u32> {
+    let value = metadata
+        .uint(key)?
+        .ok_or_else(|| missing_key(key, "an unsigned integer"))?;
+    u32::try_from(value).map_err(|_| {
+        Error::Container(gguf::Error::Key {
+            key: key.into(),
+            expected: "a number of 32 bits".into(),
+            found: value.to_string().into(),
+        })
+    })
+}
+
+fn missing_key(key: &str, expected: &str) -> Error {
+    Error::Container(gguf::Error::Key {
+        key: key.into(),
+        expected: expected.into(),
+        found: "nothing".into(),
+    })
+}
+
+/// Writes the GGUF form: for each weight in byte order `in_sum2`, `counts` and, where recorded, `in_sum`.
+pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
+    let mut metadata = Metadata::new();
+    let names = imatrix.datasets.iter().map(|n| base_name(n).to_owned()).collect();
+    metadata.set(GENERAL_TYPE, Value::String(KIND.to_owned()));
+    metadata.set(DATASETS, Value::Array(Array::String(names)));
+    metadata.set(CHUNK_COUNT, Value::U32(imatrix.chunk_count));
+    metadata.set(CHUNK_SIZE, Value::U32(imatrix.chunk_size));
+
+    let mut specs = Vec::with_capacity(imatrix.entries.len() * 3);
+    for (name, e) in &imatrix.entries {
+        check_entry(path, name, e)?;
+        let n_mat = e.counts.len() as u64;
+        let n_cols = e.sums.len() as u64 / n_mat;
+        let mut push = |suffix: &str, n_cols: u64| {
+            // Trailing dimensions of 1 are not stored: a dense weight's tensors have one dimension.
+            let dims: &[u64] = if n_mat == 1 { &[n_cols] } else { &[n_cols, n_mat] };
+            let shape = Shape::new(dims).expect("sizes of vectors in memory");
+            specs.push(TensorSpec {
+                name: format!("{name}{suffix}"),
+                shape,
+                type_id: gguf_blocks::TypeId(0),
+            });
+        };
+        push(SUMS, n_cols);
+        push(COUNTS, 1);
+        if !e.means.is_empty() {
+            push(MEANS, n_cols);
+        }
+    }
+    let layout = Layout::plan(&metadata, specs)?;
+    let out = gguf::atomic::AtomicFile::create(path, force, inputs, Some(layout.total_bytes))?;
+    let mut writer = Writer::new(out, &layout)?;
+    for e in imatrix.entries.values() {
+        writer.write(&bytes_of(e.sums.iter().copied()))?;
+        writer.write(&bytes_of(e.counts.iter().map(|&c| c as f32)))?;
+        if !e.means.is_empty() {
+            writer.write(&bytes_of(e.means.iter().copied()))?;
+        }
+    }
+    writer.finish()?.commit()?;
+    Ok(())
+}
+
+fn bytes_of(values: impl Iterator<Item = f32>) -> Vec<u8> {
+    values.flat_map(f32::to_le_bytes).collect()
+}

@@ -1,0 +1,291 @@
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+const GOLDEN: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../tests/data/golden/qwen3moe.imatrix"
+);
+
+fn golden(form: &str) -> PathBuf {
+    PathBuf::from(format!("{GOLDEN}.{form}"))
+}
+
+fn parse(name: &str, bytes: Vec<u8>) -> Result<Imatrix, String> {
+    let source = gguf::source::bytes(PathBuf::from(name), bytes);
+    let is_gguf = source.bytes().is_some_and(|b| b.starts_with(b"GGUF"));
+    let parsed = if is_gguf {
+        gguf_form::read(source)
+    } else {
+        legacy::read(&*source)
+    };
+    parsed.map_err(|e| e.to_string())
+}
+
+/// A dense weight and one of two experts, the second of which saw nothing.
+fn sample() -> Imatrix {
+    let dense = Entry {
+        sums: vec![2.0, 8.0, 0.0],
+        means: vec![-1.0, 3.5, 0.0],
+        counts: vec![4],
+    };
+    let experts = Entry {
+        sums: vec![6.0, 3.0, 0.0, 0.0],
+        means: vec![],
+        counts: vec![3, 0],
+    };
+    Imatrix {
+        entries: [
+            ("blk.0.attn_q.weight".to_owned(), dense),
+            ("blk.0.ffn_up_exps.weight".to_owned(), experts),
+        ]
+        .into(),
+        datasets: vec!["one.txt".to_owned(), "two.txt".to_owned()],
+        chunk_count: 2,
+        chunk_size: 3,
+    }
+}
+
+/// The bytes that a writer makes.
+fn written(write: impl Fn(&Path) -> Result<()>) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("out");
+    write(&path).unwrap();
+    std::fs::read(path).unwrap()
+}
+
+fn gguf_bytes(imatrix: &Imatrix) -> Vec<u8> {
+    written(|p| imatrix.write_gguf(p, false, &[]))
+}
+
+fn replace(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let at = bytes
+        .windows(from.len())
+        .position(|w| w == from)
+        .expect("is in there");
+    [&bytes[..at], to, &bytes[at + to.len()..]].concat()
+}
+
+#[test]
+fn the_reference_files_agree() {
+    let new = Imatrix::read(&golden("gguf")).unwrap();
+    let old = Imatrix::read(&golden("dat")).unwrap();
+    for m in [&new, &old] {
+        assert_eq!((m.chunk_count, m.entries.len()), (213, 24));
+        assert_eq!(m.datasets, ["calibration.txt"]);
+    }
+    assert_eq!(new.chunk_size, 256);
+    let up = &new.entries["blk.2.ffn_up_exps.weight"];
+    assert_eq!((up.counts.len(), up.sums.len(), up.means.len()), (8, 2048, 2048));
+    assert_eq!(up.counts.iter().sum::<u64>(), 213 * 256 * 2);
+    for name in new.entries.keys() {
+        let (a, b) = (new.importance(name).unwrap(), old.importance(name).unwrap());
+        assert_eq!(a.len(), b.len());
+        let close = |(a, b): (&f32, &f32)| (a - b).abs() <= a.abs() * 1e-6;
+        assert!(a.iter().zip(&b).all(close), "{name}");
+    }
+}
+
+#[test]
+fn the_legacy_form_is_the_references() {
+    let new = Imatrix::read(&golden("gguf")).unwrap();
+    assert_eq!(
+        written(|p| new.write_legacy(p, false, &[])),
+        std::fs::read(golden("dat")).unwrap()
+    );
+    assert!(
+        new.lost_in_legacy()
+            .unwrap()
+            .contains("of 9 weight(s) and the plain sums of 24")
+    );
+}
+
+#[test]
+fn the_gguf_form_has_the_references_keys_and_tensors() {
+    let new = Imatrix::read(&golden("gguf")).unwrap();
+    let bytes = gguf_bytes(&new);
+    let open =
+        |name: &str, bytes| gguf::GgufFile::from_source(gguf::source::bytes(name.into(), bytes)).unwrap();
+    let ours = open("ours", bytes.clone());
+    let theirs = open("theirs", std::fs::read(golden("gguf")).unwrap());
+    let pairs = |f: &gguf::GgufFile| {
+        let all = f.metadata.iter().filter(|(k, _)| *k != "imatrix.stats_schema");
+        all.map(|(k, v)| (k.to_owned(), v.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(pairs(&ours), pairs(&theirs));
+    let tensors = |f: &gguf::GgufFile| {
+        let all = f.tensors.iter().filter(|t| !t.name.ends_with(".stats"));
+        all.map(|t| {
+            (
+                t.name.clone(),
+                t.shape,
+                t.type_id,
+                f.tensor_bytes(t).unwrap().into_owned(),
+            )
+        })
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(tensors(&ours), tensors(&theirs));
+    assert_eq!(parse("ours", bytes), Ok(new));
+}
+
+#[test]
+fn an_expert_without_tokens_counts_all_columns_alike() {
+    let m = sample();
+    assert_eq!(
+        m.importance("blk.0.ffn_up_exps.weight"),
+        Some(vec![2.0, 1.0, 1.0, 1.0])
+    );
+    assert_eq!(m.importance("blk.0.attn_q.weight"), Some(vec![0.5, 2.0, 0.0]));
+    assert_eq!(m.importance("blk.1.attn_q.weight"), None);
+    assert_eq!(m.entries["blk.0.ffn_up_exps.weight"].coverage(), 0.5);
+    let old = parse("old", written(|p| m.write_legacy(p, false, &[]))).unwrap();
+    assert_eq!(
+        old.importance("blk.0.ffn_up_exps.weight"),
+        m.importance("blk.0.ffn_up_exps.weight")
+    );
+}
+
+#[test]
+fn a_single_dataset_and_other_suffixes_are_read() {
+    let mut metadata = gguf::Metadata::new();
+    metadata.set("general.type", gguf::Value::String("imatrix".into()));
+    metadata.set(
+        "imatrix.datasets",
+        gguf::Value::String("/home/someone/text.txt".into()),
+    );
+    metadata.set("imatrix.chunk_count", gguf::Value::I32(5));
+    metadata.set("imatrix.chunk_size", gguf::Value::U32(512));
+    let specs = ["w.in_sum2", "w.counts", "w.hessian"].map(|n| gguf::TensorSpec {
+        name: n.into(),
+        shape: gguf::Shape::new(&[1]).unwrap(),
+        type_id: gguf_blocks::TypeId(0),
+    });
+    let layout = gguf::Layout::plan(&metadata, specs.into()).unwrap();
+    let mut writer = gguf::Writer::new(Vec::new(), &layout).unwrap();
+    for _ in 0..3 {
+        writer.write(&2_f32.to_le_bytes()).unwrap();
+    }
+    let m = parse("single", writer.finish().unwrap()).unwrap();
+    assert_eq!(m.datasets, ["text.txt"]);
+    assert_eq!(
+        m.entries["w"],
+        Entry {
+            sums: vec![2.0],
+            means: vec![],
+            counts: vec![2]
+        }
+    );
+}
+
+#[test]
+fn unsound_values_are_named() {
+    let good = gguf_bytes(&sample());
+    let cases: [(f32, f32, &str); 5] = [
+        (
+            8.0,
+            f32::NAN,
+            "`blk.0.attn_q.weight`, matrix 0, column 1: sum of squares: expected a finite number that is not negative, found NaN",
+        ),
+        (
+            8.0,
+            -1.0,
+            "matrix 0, column 1: sum of squares: expected a finite number that is not negative, found -1",
+        ),
+        (
+            3.5,
+            f32::INFINITY,
+            "matrix 0, column 1: sum: expected a finite number, found inf",
+        ),
+        (
+            4.0,
+            -4.0,
+            "`blk.0.attn_q.weight.counts`, matrix 0: expected a count, found -4",
+        ),
+        (4.0, f32::NAN, "expected a count, found NaN"),
+    ];
+    for (from, to, message) in cases {
+        let bad = replace(&good, &from.to_le_bytes(), &to.to_le_bytes());
+        let err = parse("bad", bad).unwrap_err();
+        assert!(err.starts_with("`bad`: ") && err.contains(message), "{err}");
+    }
+    let err = parse("bad", replace(&good, b"q.weight.counts", b"q.weight.countz")).unwrap_err();
+    assert!(
+        err.ends_with("weight `blk.0.attn_q.weight`: tensor `blk.0.attn_q.weight.counts` is missing"),
+        "{err}"
+    );
+    let err = parse("bad", replace(&good, b"\0imatrix", b"\0adapter")).unwrap_err();
+    assert!(
+        err.ends_with("metadata key `general.type`: expected `imatrix`, found `adapter`"),
+        "{err}"
+    );
+    let err = parse("bad", replace(&good, b"chunk_size", b"chunk_sizf")).unwrap_err();
+    assert!(
+        err.contains("`imatrix.chunk_size`: expected an unsigned integer, found nothing"),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_cut_legacy_file_is_refused_where_it_ends() {
+    let good = written(|p| sample().write_legacy(p, false, &[]));
+    let trailer = good.len() - (4 + 4 + "two.txt".len());
+    let whole = parse("x.dat", good[..trailer].to_vec()).unwrap();
+    assert_eq!(
+        (whole.entries.len(), whole.chunk_count, whole.datasets.len()),
+        (2, 0, 0)
+    );
+    assert_eq!(
+        parse("x.dat", good[..trailer + 4].to_vec()).unwrap().chunk_count,
+        2
+    );
+    for end in (0..good.len()).filter(|&n| n != trailer && n != trailer + 4) {
+        let err = parse("x.dat", good[..end].to_vec()).unwrap_err();
+        assert!(
+            err.contains("neither GGUF nor legacy form) at byte "),
+            "{end}: {err}"
+        );
+    }
+    let second = 4 + 4 + "blk.0.attn_q.weight".len() + 4 + 4 + 12;
+    let err = parse("x.dat", good[..second + 2].to_vec()).unwrap_err();
+    assert!(err.ends_with(&format!(
+        "at byte {second}: entry 2 of 2: length of the name: expected 4 bytes, found 2 before the end of the file"
+    )), "{err}");
+}
+
+#[test]
+fn what_is_no_matrix_at_all_is_refused() {
+    for text in [
+        "",
+        "abc",
+        "<!DOCTYPE html><html>",
+        "version https://git-lfs.github.com/spec/v1\n",
+        "GGUF\u{3}\0\0\0",
+    ] {
+        assert!(parse("x", text.as_bytes().to_vec()).is_err(), "{text}");
+    }
+    // Claims of 2^31 - 1 entries, name bytes and values allocate nothing.
+    let huge = i32::MAX.to_le_bytes();
+    let one = 1_i32.to_le_bytes();
+    for bytes in [
+        [huge, huge].concat(),
+        [one, huge, one].concat(),
+        [one, one, *b"wwww", huge, huge].concat(),
+    ] {
+        assert!(parse("x", bytes).is_err());
+    }
+}
+
+#[test]
+fn outputs_are_not_written_over_inputs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.gguf");
+    sample().write_gguf(&path, false, &[]).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    assert!(sample().write_gguf(&path, false, &[]).is_err());
+    assert!(sample().write_legacy(&path, true, &[&path]).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    sample().write_legacy(&path, true, &[]).unwrap();
+    assert_ne!(std::fs::read(&path).unwrap(), before);
+}

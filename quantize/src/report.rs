@@ -1,0 +1,124 @@
+//! Plans and results for people and for programs.
+
+use std::time::Duration;
+
+use gguf_cli::human_bytes;
+use serde::Serialize;
+
+use crate::args::Job;
+use crate::plan::{Coverage, Plan};
+
+/// The plan or result as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    input: String,
+    output: String,
+    file_type: &'a str,
+    bytes: u64,
+    data_bytes: u64,
+    bits_per_weight: f64,
+    tensors_chosen: usize,
+    tensors_fallback: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
+    warnings: &'a [String],
+    notes: &'a [String],
+    tensors: Vec<Row<'a>>,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    name: &'a str,
+    shape: &'a [u64],
+    from: &'a str,
+    to: &'a str,
+    reason: String,
+    bytes: u64,
+    /// Share of matrices with importance; absent where none is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    importance: Option<f64>,
+}
+
+/// Plan, or with `took` the result, as one JSON object.
+pub(crate) fn json(job: &Job, plan: &Plan, took: Option<Duration>) -> String {
+    let steps = plan.steps.iter().zip(&plan.layout.tensors);
+    let tensors = steps.map(|(s, out)| Row {
+        name: &s.source.name,
+        shape: s.source.shape.dims(),
+        from: s.from.name,
+        to: s.to.name,
+        reason: s.reason.to_string(),
+        bytes: out.n_bytes,
+        importance: match s.coverage {
+            Coverage::Unused => None,
+            Coverage::Missing => Some(0.0),
+            Coverage::Share(share) => Some(share),
+        },
+    });
+    let report = Report {
+        input: job.input.display().to_string(),
+        output: job.output.display().to_string(),
+        file_type: job.type_name,
+        bytes: plan.layout.total_bytes,
+        data_bytes: plan.data_bytes(),
+        bits_per_weight: plan.bits_per_weight(),
+        tensors_chosen: plan.n_chosen,
+        tensors_fallback: plan.n_fallback,
+        seconds: took.map(|t| t.as_secs_f64()),
+        warnings: &plan.warnings,
+        notes: &plan.notes,
+        tensors: tensors.collect(),
+    };
+    serde_json::to_string_pretty(&report).expect("strings and numbers")
+}
+
+/// The plan as a table, a row a tensor.
+pub(crate) fn table(plan: &Plan) -> String {
+    let rows: Vec<Vec<String>> = plan
+        .steps
+        .iter()
+        .zip(&plan.layout.tensors)
+        .map(|(s, out)| {
+            let importance = match s.coverage {
+                Coverage::Unused => String::new(),
+                Coverage::Missing => "none".to_owned(),
+                Coverage::Share(share) => format!("{:.0} %", share * 100.0),
+            };
+            let name = s.source.name.clone();
+            let (from, to) = (s.from.name.to_owned(), s.to.name.to_owned());
+            vec![
+                name,
+                s.source.shape.to_string(),
+                from,
+                to,
+                s.reason.to_string(),
+                importance,
+                out.n_bytes.to_string(),
+            ]
+        })
+        .collect();
+    gguf_cli::table(
+        &["tensor", "shape", "from", "to", "why", "imatrix", "bytes"],
+        &rows,
+        &[6],
+    )
+}
+
+/// One line: what comes out.
+pub(crate) fn summary(job: &Job, plan: &Plan, took: Option<Duration>) -> String {
+    let mut line = format!(
+        "{} `{}`: {}, {} bytes ({}), {:.3} bits per weight, {} of {} tensors encoded",
+        if took.is_some() { "wrote" } else { "would write" },
+        job.output.display(),
+        job.type_name,
+        plan.layout.total_bytes,
+        human_bytes(plan.layout.total_bytes),
+        plan.bits_per_weight(),
+        plan.steps.iter().filter(|s| !s.is_copy()).count(),
+        plan.steps.len(),
+    );
+    if let Some(t) = took {
+        line.push_str(&format!(", {:.1} s", t.as_secs_f64()));
+    }
+    line
+}

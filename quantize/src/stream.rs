@@ -1,0 +1,281 @@
+//! Reads, encodes and writes in slabs of rows, so that memory does not depend on the size of tensors.
+//!
+//! Three slabs are in flight: one is being encoded on the pool while the one before it is written and the one
+//! after it is read. Rows are independent, and each is encoded by one task, so the bytes do not depend on the
+//! number of threads or on where slabs end.
+
+use std::io::Write;
+
+use gguf::{GgufFile, Writer};
+use gguf_blocks::Importance;
+use gguf_cli::{Failure, Result};
+use rayon::prelude::*;
+
+use crate::guide::Guide;
+use crate::plan::{Coverage, Plan, Step};
+
+/// Bytes of a slab in the source or the output, whichever is larger; at least one row.
+const SLAB_BYTES: u64 = 8 << 20;
+
+/// Elements that make a task worth handing to another thread.
+const TASK_ELEMS: usize = 16 << 10;
+
+/// A stretch of rows of one tensor.
+struct Slab<'a> {
+    step: &'a Step,
+    /// Counted over all matrices of the tensor.
+    first_row: u64,
+    raw: Vec<u8>,
+    encoded: Vec<u8>,
+}
+
+/// A place where a value or a block is not sound.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Fault {
+    row: u64,
+    col: usize,
+    what: String,
+}
+
+/// Sizes of one step's rows.
+#[derive(Clone, Copy)]
+struct RowSizes {
+    n_cols: usize,
+    from: usize,
+    to: usize,
+}
+
+impl RowSizes {
+    fn new(step: &Step) -> Result<Self> {
+        let n_cols = step.source.shape.n_cols();
+        let of = |f: &gguf_blocks::Format| {
+            f.geometry
+                .row_bytes(n_cols)
+                .and_then(|n| usize::try_from(n).ok())
+                .ok_or_else(|| {
+                    let name = &step.source.name;
+                    Failure::Input(format!(
+                        "tensor `{name}`: rows of {n_cols} elements are not whole blocks of `{}`",
+                        f.name
+                    ))
+                })
+        };
+        Ok(Self {
+            n_cols: n_cols as usize,
+            from: of(step.from)?,
+            to: of(step.to)?,
+        })
+    }
+
+    fn rows_per_slab(&self) -> u64 {
+        (SLAB_BYTES / self.from.max(self.to).max(1) as u64).max(1)
+    }
+}
+
+/// Runs a plan into a writer. `progress` is called with source bytes done.
+pub(crate) fn run<W: Write + Send>(
+    file: &GgufFile,
+    plan: &Plan,
+    guide: Option<&Guide>,
+    writer: &mut Writer<'_, W>,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<()> {
+    let mut slabs = plan.steps.iter().flat_map(slabs_of);
+    let mut current = slabs.next().map(|s| read(file, s?, Vec::new())).transpose()?;
+    let mut done: Option<Slab<'_>> = None;
+    // The importance of one tensor at a time; slabs of a tensor come one after another.
+    let mut importance = TensorImportance::default();
+    let mut spare = (Vec::new(), Vec::new());
+    while let Some(mut slab) = current.take() {
+        importance.load(slab.step, guide);
+        slab.encoded = std::mem::take(&mut spare.1);
+        let raw_buffer = std::mem::take(&mut spare.0);
+        let previous = done.take();
+        let (encoded, (written, next)) = rayon::join(
+            || encode(&mut slab, &importance.values),
+            || {
+                let written = previous.as_ref().map(|s| write(s, writer)).transpose();
+                (
+                    written,
+                    slabs.next().map(|s| read(file, s?, raw_buffer)).transpose(),
+                )
+            },
+        );
+        written?;
+        encoded?;
+        progress(slab.raw.len() as u64);
+        if let Some(s) = previous {
+            spare = (s.raw, s.encoded);
+        }
+        done = Some(slab);
+        current = next?;
+    }
+    done.as_ref().map(|s| write(s, writer)).transpose()?;
+    Ok(())
+}
+
+/// The slabs of one tensor: step, first row, number of rows.
+fn slabs_of(step: &Step) -> impl Iterator<Item = Result<(&Step, u64, u64)>> {
+    let n_rows = if step.source.shape.n_elems() == 0 {
+        0
+    } else {
+        step.source.shape.n_rows()
+    };
+    let (per_slab, fault) = match RowSizes::new(step) {
+        Ok(sizes) => (sizes.rows_per_slab(), None),
+        Err(e) => (n_rows.max(1), Some(e)),
+    };
+    let starts = (0..n_rows).step_by(usize::try_from(per_slab).unwrap_or(usize::MAX));
+    let slabs = starts.map(move |row| Ok((step, row, per_slab.min(n_rows - row))));
+    fault.map(Err).into_iter().chain(slabs)
+}
+
+fn read<'a>(file: &GgufFile, slab: (&'a Step, u64, u64), mut raw: Vec<u8>) -> Result<Slab<'a>> {
+    let (step, first_row, n_rows) = slab;
+    let row = RowSizes::new(step)?.from;
+    raw.resize(row * n_rows as usize, 0);
+    file.read_tensor(&step.source, first_row * row as u64, &mut raw)?;
+    Ok(Slab {
+        step,
+        first_row,
+        raw,
+        encoded: Vec::new(),
+    })
+}
+
+fn write<W: Write>(slab: &Slab<'_>, writer: &mut Writer<'_, W>) -> Result<()> {
+    writer.write(if slab.step.is_copy() {
+        &slab.raw
+    } else {
+        &slab.encoded
+    })?;
+    Ok(())
+}
+
+/// The importance of the tensor in work.
+#[derive(Default)]
+struct TensorImportance {
+    tensor: String,
+    /// One a column of each matrix, or nothing.
+    values: Vec<f32>,
+}
+
+impl TensorImportance {
+    fn load(&mut self, step: &Step, guide: Option<&Guide>) {
+        if self.tensor == step.source.name {
+            return;
+        }
+        self.tensor.clone_from(&step.source.name);
+        let used = matches!(step.coverage, Coverage::Share(_));
+        self.values = guide
+            .filter(|_| used)
+            .and_then(|g| g.importance(&self.tensor))
+            .unwrap_or_default();
+    }
+}
+
+/// Fills `encoded` from `raw`; only checks it where bytes are copied.
+fn encode(slab: &mut Slab<'_>, importance: &[f32]) -> Result<()> {
+    let step = slab.step;
+    let sizes = RowSizes::new(step)?;
+    let n_rows = slab.raw.len().checked_div(sizes.from).unwrap_or(0);
+    let per_task = TASK_ELEMS.div_ceil(sizes.n_cols.max(1));
+    let first_row = slab.first_row;
+    let first_of = |task: usize| first_row + (task * per_task) as u64;
+    let raw = slab.raw.par_chunks(per_task * sizes.from);
+    let fault = if step.is_copy() {
+        raw.enumerate()
+            .filter_map(|(i, rows)| check(rows, step.to, sizes, sizes.from, first_of(i)))
+            .min()
+    } else {
+        slab.encoded.resize(n_rows * sizes.to, 0);
+        let out = slab.encoded.par_chunks_mut(per_task * sizes.to);
+        raw.zip(out)
+            .enumerate()
+            .map_init(
+                || vec![0.0; sizes.n_cols],
+                |buf, (i, (raw, out))| encode_rows(step, sizes, first_of(i), raw, importance, buf, out),
+            )
+            .filter_map(Result::err)
+            .min()
+    };
+    fault.map_or(Ok(()), |f| Err(describe(step, &f)))
+}
+
+fn encode_rows(
+    step: &Step,
+    sizes: RowSizes,
+    first_row: u64,
+    raw: &[u8],
+    importance: &[f32],
+    buf: &mut [f32],
+    out: &mut [u8],
+) -> Result<(), Fault> {
+    let decode = step
+        .from
+        .decode
+        .expect("the plan refuses types without a decoder");
+    let encode = step.to.encode.expect("the plan refuses types without an encoder");
+    let shape = &step.source.shape;
+    for (i, (raw, out)) in raw
+        .chunks_exact(sizes.from)
+        .zip(out.chunks_exact_mut(sizes.to))
+        .enumerate()
+    {
+        let row = first_row + i as u64;
+        decode(raw, buf);
+        if let Some(col) = buf.iter().position(|v| !v.is_finite()) {
+            return Err(Fault {
+                row,
+                col,
+                what: format!("expected a finite value, found {}", buf[col]),
+            });
+        }
+        let matrix = (row / shape.dim(1) % shape.dim(2)) as usize;
+        let weights = match importance {
+            [] => Importance::None,
+            all => Importance::Column(&all[matrix * sizes.n_cols..][..sizes.n_cols]),
+        };
+        encode(buf, weights, out);
+        if let Some(fault) = check(out, step.to, sizes, sizes.to, row) {
+            return Err(fault);
+        }
+    }
+    Ok(())
+}
+
+/// The first unsound block of whole rows.
+fn check(
+    rows: &[u8],
+    format: &gguf_blocks::Format,
+    sizes: RowSizes,
+    row_bytes: usize,
+    first: u64,
+) -> Option<Fault> {
+    let block = (format.check)(rows)?;
+    let elems = format.geometry.block_elems;
+    let blocks_per_row = (sizes.n_cols / elems.max(1)).max(1);
+    debug_assert!(rows.len().is_multiple_of(row_bytes.max(1)));
+    Some(Fault {
+        row: first + (block / blocks_per_row) as u64,
+        col: block % blocks_per_row * elems,
+        what: format!(
+            "expected a sound block of `{}`, found a value or scale that is not finite",
+            format.name
+        ),
+    })
+}
+
+fn describe(step: &Step, fault: &Fault) -> Failure {
+    let shape = &step.source.shape;
+    let (row, matrix) = (fault.row % shape.dim(1).max(1), fault.row / shape.dim(1).max(1));
+    let matrix = if shape.dims().len() > 2 {
+        format!("matrix {matrix}, ")
+    } else {
+        String::new()
+    };
+    Failure::Input(format!(
+        "tensor `{}`, {matrix}row {row}, column {}: {}",
+        step.source.name, fault.col, fault.what
+    ))
+}
