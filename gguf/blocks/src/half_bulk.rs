@@ -20,9 +20,14 @@ pub fn f32_to_f16(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = bits >> 16 & 0x8000;
     let magnitude = bits & 0x7fff_ffff;
-    let normal = magnitude.wrapping_add(0x0fff + (magnitude >> 13 & 1)).wrapping_sub(112 << 23) >> 13;
+    let normal = magnitude
+        .wrapping_add(0x0fff + (magnitude >> 13 & 1))
+        .wrapping_sub(112 << 23)
+        >> 13;
     // Next to 0.5 neighbours of f32 lie 2^-24 apart, as the small halves do: the addition rounds to them.
-    let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
+    let small = (f32::from_bits(magnitude) + 0.5)
+        .to_bits()
+        .wrapping_sub(0x3f00_0000);
     let finite = if magnitude < 0x3880_0000 { small } else { normal };
     let special = if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };
     (sign | if magnitude < 0x477f_f000 { finite } else { special }) as u16
@@ -40,7 +45,11 @@ pub fn f32_to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     let nan = bits >> 16 | 64;
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-    (if bits & 0x7fff_ffff > 0x7f80_0000 { nan } else { rounded }) as u16
+    (if bits & 0x7fff_ffff > 0x7f80_0000 {
+        nan
+    } else {
+        rounded
+    }) as u16
 }
 
 /// Little-endian halves to f32; `out` has as many elements as `src`.
@@ -75,7 +84,10 @@ fn each<S, O>(src: &[S], out: &mut [O], one: impl Fn(&S, &mut O)) {
 pub fn first_non_finite(values: &[f32]) -> Option<usize> {
     const CHUNK: usize = 64;
     let bad = |v: &f32| v.to_bits() & 0x7f80_0000 == 0x7f80_0000;
-    let start = values.chunks(CHUNK).position(|c| c.iter().fold(false, |any, v| any | bad(v)))? * CHUNK;
+    let start = values
+        .chunks(CHUNK)
+        .position(|c| c.iter().fold(false, |any, v| any | bad(v)))?
+        * CHUNK;
     values[start..].iter().position(bad).map(|i| start + i)
 }
 
@@ -87,7 +99,11 @@ mod tests {
     fn every_half_survives_the_way_there_and_back() {
         for bits in 0..=u16::MAX {
             let value = f16_to_f32(bits);
-            assert_eq!(value.to_bits(), half::f16::from_bits(bits).to_f32().to_bits(), "{bits:#06x}");
+            assert_eq!(
+                value.to_bits(),
+                half::f16::from_bits(bits).to_f32().to_bits(),
+                "{bits:#06x}"
+            );
             let nan = bits & 0x7fff > 0x7c00;
             let expected = if nan { bits & 0x8000 | 0x7e00 } else { bits };
             assert_eq!(f32_to_f16(value), expected, "{bits:#06x}");
@@ -105,8 +121,16 @@ mod tests {
                 assert_eq!(f32_to_f16(value), (bits >> 16 & 0x8000) as u16 | 0x7e00);
                 assert_eq!(f32_to_bf16(value), (bits >> 16) as u16 | 64);
             } else {
-                assert_eq!(f32_to_f16(value), half::f16::from_f32(value).to_bits(), "{bits:#010x}");
-                assert_eq!(f32_to_bf16(value), half::bf16::from_f32(value).to_bits(), "{bits:#010x}");
+                assert_eq!(
+                    f32_to_f16(value),
+                    half::f16::from_f32(value).to_bits(),
+                    "{bits:#010x}"
+                );
+                assert_eq!(
+                    f32_to_bf16(value),
+                    half::bf16::from_f32(value).to_bits(),
+                    "{bits:#010x}"
+                );
             }
         }
     }

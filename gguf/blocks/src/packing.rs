@@ -18,7 +18,11 @@ pub(crate) fn from_nibbles(qs: &[u8; 16]) -> [u8; 32] {
 
 /// The fifth bits of 32 codes, little-endian.
 pub(crate) fn fifth_bits(codes: &[u8; 32]) -> [u8; 4] {
-    codes.iter().enumerate().fold(0, |bits, (i, c)| bits | u32::from(c >> 4 & 1) << i).to_le_bytes()
+    codes
+        .iter()
+        .enumerate()
+        .fold(0, |bits, (i, c)| bits | u32::from(c >> 4 & 1) << i)
+        .to_le_bytes()
 }
 
 /// Five-bit codes from [`nibbles`] and [`fifth_bits`].

@@ -26,9 +26,17 @@ pub(crate) fn blocks_mut<B: Stored>(bytes: &mut [u8]) -> &mut [B] {
 
 /// Calls `one` for each block with the place of its `N` values.
 #[inline]
-pub(crate) fn decode<B: Stored, const N: usize>(bytes: &[u8], out: &mut [f32], one: impl Fn(&B, &mut [f32; N])) {
+pub(crate) fn decode<B: Stored, const N: usize>(
+    bytes: &[u8],
+    out: &mut [f32],
+    one: impl Fn(&B, &mut [f32; N]),
+) {
     let blocks = blocks::<B>(bytes);
-    assert_eq!(out.len(), blocks.len() * N, "a row has a value for each element of its blocks");
+    assert_eq!(
+        out.len(),
+        blocks.len() * N,
+        "a row has a value for each element of its blocks"
+    );
     for (block, out) in blocks.iter().zip(out.as_chunks_mut::<N>().0) {
         one(block, out);
     }
@@ -40,13 +48,21 @@ pub(crate) fn pairs<'a, B: Stored, const N: usize>(
     out: &'a mut [u8],
 ) -> (&'a [[f32; N]], &'a mut [B]) {
     let blocks = blocks_mut::<B>(out);
-    assert_eq!(src.len(), blocks.len() * N, "a row has a value for each element of its blocks");
+    assert_eq!(
+        src.len(),
+        blocks.len() * N,
+        "a row has a value for each element of its blocks"
+    );
     (src.as_chunks::<N>().0, blocks)
 }
 
 /// The importance of each group of `N` values of a row.
 pub(crate) fn weights<'a, const N: usize>(src: &[f32], importance: &'a [f32]) -> &'a [[f32; N]] {
-    assert_eq!(importance.len(), src.len(), "importance has a weight for each column");
+    assert_eq!(
+        importance.len(),
+        src.len(),
+        "importance has a weight for each column"
+    );
     importance.as_chunks::<N>().0
 }
 

@@ -1,11 +1,12 @@
 //! Super-blocks of eight sub-blocks of 32 values with 6-bit scales and minima in 12 bytes: what `Q4_K` and `Q5_K`
 //! have in common.
 
-use crate::half_bulk::f32_to_f16;
 use crate::Importance;
+use crate::half_bulk::f32_to_f16;
 use crate::rows::{self, Stored, half};
 use crate::search::{
-    Affine, Grid, LANES, affine_plain, affine_weighted, clamp, nint, positive, spread, sum_of_squares, transpose, weighted_grid,
+    Affine, Grid, LANES, affine_plain, affine_weighted, clamp, nint, positive, spread, sum_of_squares,
+    transpose, weighted_grid,
 };
 
 /// Values of a sub-block.
@@ -125,7 +126,10 @@ fn round_to_six_bits(values: &[f32; 8]) -> (f32, [u8; 8]) {
     let max = values.iter().fold(0.0, |m, &v| if v > m { v } else { m });
     let inverse = if max > 0.0 { 63.0 / max } else { 0.0 };
     // A negative number wraps round in 8 bits before it is limited.
-    (max / 63.0, values.map(|v| (nint(inverse * v) as i32 as u8).min(63)))
+    (
+        max / 63.0,
+        values.map(|v| (nint(inverse * v) as i32 as u8).min(63)),
+    )
 }
 
 /// Chooses the codes again, for the scales and minima as they will be read.

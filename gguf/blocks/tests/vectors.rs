@@ -30,7 +30,12 @@ fn bytes(hex: &Value) -> Vec<u8> {
 }
 
 fn floats(hex: &Value) -> Vec<f32> {
-    bytes(hex).as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+    bytes(hex)
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|b| f32::from_le_bytes(*b))
+        .collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -66,7 +71,12 @@ fn decoders_give_the_reference_values() {
                 all => floats(all),
             };
             for (i, (got, want)) in out.iter().zip(&expected).enumerate() {
-                assert_eq!(got.to_bits(), want.to_bits(), "{} block {n} value {i}", format.name);
+                assert_eq!(
+                    got.to_bits(),
+                    want.to_bits(),
+                    "{} block {n} value {i}",
+                    format.name
+                );
             }
             assert_eq!(out.len(), expected.len());
             checked += 1;
@@ -84,9 +94,15 @@ fn encoders_give_the_reference_bytes() {
     let mut checked = 0;
     let mut failures = Vec::new();
     for (name, outputs) in file["types"].as_object().unwrap() {
-        let Some(format) = registry::by_name(name) else { continue };
+        let Some(format) = registry::by_name(name) else {
+            continue;
+        };
         for (case, (plain, weighted)) in cases.iter().zip(
-            outputs["no_imatrix"].as_array().unwrap().iter().zip(outputs["with_imatrix"].as_array().unwrap()),
+            outputs["no_imatrix"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .zip(outputs["with_imatrix"].as_array().unwrap()),
         ) {
             let x = floats(&case["x"]);
             let own = (!case["imatrix"].is_null()).then(|| floats(&case["imatrix"]));
@@ -111,7 +127,12 @@ fn encoders_give_the_reference_bytes() {
             }
         }
     }
-    assert!(failures.is_empty(), "{} of {checked} differ:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {checked} differ:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
     assert!(checked > 0);
 }
 
@@ -124,9 +145,13 @@ fn encoders_see_whole_rows() {
     let x = floats(&rows["x"]);
     let importance = floats(&rows["imatrix"]);
     for (name, expected) in rows["out"].as_object().unwrap() {
-        let Some(format) = registry::by_name(name) else { continue };
-        let got: Vec<u8> =
-            x.chunks(n_cols).flat_map(|row| encode(format, row, Importance::Column(&importance))).collect();
+        let Some(format) = registry::by_name(name) else {
+            continue;
+        };
+        let got: Vec<u8> = x
+            .chunks(n_cols)
+            .flat_map(|row| encode(format, row, Importance::Column(&importance)))
+            .collect();
         assert_eq!(hex(&got), expected.as_str().unwrap(), "{name}");
     }
 }

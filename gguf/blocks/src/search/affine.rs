@@ -93,7 +93,18 @@ impl<const N: usize> Search<N> {
             }
         }
         let (code_factor, code_min) = (factor, min);
-        Self { max, min, scale, best, sum_w, sum_x, code_factor, code_min, first: [true; LANES], flat }
+        Self {
+            max,
+            min,
+            scale,
+            best,
+            sum_w,
+            sum_x,
+            code_factor,
+            code_min,
+            first: [true; LANES],
+            flat,
+        }
     }
 
     /// Tries each starting scale and keeps what lowers the error.
@@ -172,7 +183,11 @@ impl<const N: usize> Search<N> {
     /// The codes of the best solution.
     #[inline]
     fn finish<const CLIP: bool>(&self, x: &[Lane; N], n_max: f32) -> Affine<N> {
-        let mut out = Affine { scale: [0.0; LANES], min: [0.0; LANES], codes: [[0; N]; LANES] };
+        let mut out = Affine {
+            scale: [0.0; LANES],
+            min: [0.0; LANES],
+            codes: [[0; N]; LANES],
+        };
         for j in 0..LANES {
             out.min[j] = -self.min[j];
             if self.flat[j] {
@@ -181,7 +196,11 @@ impl<const N: usize> Search<N> {
             out.scale[j] = self.scale[j];
             for (code, x) in out.codes[j].iter_mut().zip(x) {
                 let v = self.code_factor[j] * (x[j] - self.code_min[j]);
-                let l = if self.first[j] { candidate::<false>(v, n_max) } else { candidate::<CLIP>(v, n_max) };
+                let l = if self.first[j] {
+                    candidate::<false>(v, n_max)
+                } else {
+                    candidate::<CLIP>(v, n_max)
+                };
                 *code = l as i32 as u8;
             }
         }
@@ -193,7 +212,11 @@ impl<const N: usize> Search<N> {
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
 fn candidate<const CLIP: bool>(v: f32, n_max: f32) -> f32 {
-    if CLIP { nint(clamp(v, 0.0, n_max)) } else { clamp(nint(v), 0.0, n_max) }
+    if CLIP {
+        nint(clamp(v, 0.0, n_max))
+    } else {
+        clamp(nint(v), 0.0, n_max)
+    }
 }
 
 #[inline(always)]

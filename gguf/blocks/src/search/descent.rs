@@ -12,7 +12,11 @@ pub(crate) fn symmetric_descent<const N: usize>(n_max: f32, x: &[Lane; N]) -> (L
     let mut max = [0.0; LANES];
     for x in x {
         for j in 0..LANES {
-            max[j] = if x[j].abs() > f32::abs(max[j]) { x[j] } else { max[j] };
+            max[j] = if x[j].abs() > f32::abs(max[j]) {
+                x[j]
+            } else {
+                max[j]
+            };
         }
     }
     let mut codes = [[0.0; LANES]; N];
@@ -40,7 +44,11 @@ pub(crate) fn symmetric_descent<const N: usize>(n_max: f32, x: &[Lane; N]) -> (L
         if max[j].abs() < TINY {
             continue;
         }
-        scale[j] = if sum_l2[j] > 0.0 { sum_lx[j] / sum_l2[j] } else { 0.0 };
+        scale[j] = if sum_l2[j] > 0.0 {
+            sum_lx[j] / sum_l2[j]
+        } else {
+            0.0
+        };
         for (out, code) in out[j].iter_mut().zip(&codes) {
             *out = (code[j] + n_max) as i32 as u8;
         }

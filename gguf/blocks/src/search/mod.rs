@@ -47,7 +47,11 @@ pub(crate) fn clamp(v: f32, lo: f32, hi: f32) -> f32 {
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
 pub(crate) fn truncate(v: f32) -> i32 {
-    if v.abs() < 2_147_483_648.0 { v as i32 } else { i32::MIN }
+    if v.abs() < 2_147_483_648.0 {
+        v as i32
+    } else {
+        i32::MIN
+    }
 }
 
 /// The element of the largest magnitude, the first of them, with its sign; 0 if all are zero.
@@ -57,7 +61,10 @@ pub(crate) fn signed_max(x: &[f32]) -> f32 {
     if bits == 0 {
         return 0.0;
     }
-    x.iter().copied().find(|v| v.to_bits() & 0x7fff_ffff == bits).unwrap_or(0.0)
+    x.iter()
+        .copied()
+        .find(|v| v.to_bits() & 0x7fff_ffff == bits)
+        .unwrap_or(0.0)
 }
 
 /// The nearest whole number, ties away from zero; what `i32` cannot hold as in [`truncate`].
@@ -67,7 +74,9 @@ pub(crate) fn round_away(v: f32) -> i32 {
     let whole = truncate(v);
     // Exact for the few bits of a code; beyond those there is no fraction left to look at.
     let rest = v - whole as f32;
-    whole.wrapping_add(i32::from(rest >= 0.5)).wrapping_sub(i32::from(rest <= -0.5))
+    whole
+        .wrapping_add(i32::from(rest >= 0.5))
+        .wrapping_sub(i32::from(rest <= -0.5))
 }
 
 /// The smallest and the largest value, each the first of equal ones (which matters for the sign of zero).
@@ -123,7 +132,12 @@ pub(crate) fn spread<const N: usize>(x: &[f32; N], importance: &[f32; N], sigma2
 
 /// The grid of starting scales that every affine encoder with importance uses.
 pub(crate) const fn weighted_grid(n_max: f32) -> Grid {
-    Grid { n_max, first: -0.9, step: 0.05, steps: 36 }
+    Grid {
+        n_max,
+        first: -0.9,
+        step: 0.05,
+        steps: 36,
+    }
 }
 
 /// The sum of squares, added in order.

@@ -21,7 +21,11 @@ pub(crate) fn symmetric<const N: usize>(n_max: f32, x: &[f32; N], w: &[f32; N], 
     let (sum_lx, sum_l2) = sums(n_max, x, w, &inverse);
 
     let mut chosen = 0;
-    let mut scale = if sum_l2[0] == 0.0 { 0.0 } else { sum_lx[0] / sum_l2[0] };
+    let mut scale = if sum_l2[0] == 0.0 {
+        0.0
+    } else {
+        sum_lx[0] / sum_l2[0]
+    };
     let mut best = scale * sum_lx[0];
     for t in 1..19 {
         if sum_l2[t] > 0.0 && sum_lx[t] * sum_lx[t] > best * sum_l2[t] {

@@ -1,20 +1,26 @@
 //! The encoder of `Q2_K`.
 
 use super::Q2K;
+use crate::Importance;
 use crate::half_bulk::f32_to_f16;
 use crate::packing::{flatten, two_bits};
 use crate::rows::{self, half};
 use crate::search::{
-    Grid, LANES, affine_plain, affine_weighted, clamp, nint, positive, spread, sum_of_squares, transpose, weighted_grid,
+    Grid, LANES, affine_plain, affine_weighted, clamp, nint, positive, spread, sum_of_squares, transpose,
+    weighted_grid,
 };
-use crate::Importance;
 
 /// Values of a sub-block.
 const SUB: usize = 16;
 /// Sub-blocks of a super-block.
 const SUBS: usize = 16;
 /// Starting scales without importance.
-const GRID: Grid = Grid { n_max: 3.0, first: -0.5, step: 0.1, steps: 15 };
+const GRID: Grid = Grid {
+    n_max: 3.0,
+    first: -0.5,
+    step: 0.1,
+    steps: 15,
+};
 /// Starting scales with importance.
 const WEIGHTED_GRID: Grid = weighted_grid(3.0);
 
@@ -46,8 +52,12 @@ struct Found {
 /// Searches eight sub-blocks at a time with weights `w`.
 fn search<const WEIGHTED: bool>(x: &[f32; 256], w: &[f32; 256]) -> Found {
     let (x, w) = (x.as_chunks::<SUB>().0, w.as_chunks::<SUB>().0);
-    let mut out =
-        Found { scale: [0.0; SUBS], min: [0.0; SUBS], weight: [0.0; SUBS], codes: [[0; SUB]; SUBS] };
+    let mut out = Found {
+        scale: [0.0; SUBS],
+        min: [0.0; SUBS],
+        weight: [0.0; SUBS],
+        codes: [[0; SUB]; SUBS],
+    };
     for at in (0..SUBS).step_by(LANES) {
         let lanes = transpose(std::array::from_fn(|j| &x[at + j]));
         let weights = transpose(std::array::from_fn(|j| &w[at + j]));

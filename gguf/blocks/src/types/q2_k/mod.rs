@@ -46,7 +46,11 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     rows::decode::<Q2K, 256>(bytes, out, |b, out| {
         let (d, dmin) = (half(b.d), half(b.dmin));
         let codes = from_two_bits(&b.qs);
-        let subs = out.as_chunks_mut::<16>().0.iter_mut().zip(codes.as_chunks::<16>().0);
+        let subs = out
+            .as_chunks_mut::<16>()
+            .0
+            .iter_mut()
+            .zip(codes.as_chunks::<16>().0);
         for ((out, codes), packed) in subs.zip(b.scales) {
             let scale = d * f32::from(packed & 15);
             let min = dmin * f32::from(packed >> 4);

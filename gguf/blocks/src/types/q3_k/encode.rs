@@ -58,7 +58,13 @@ fn weighted(x: &[f32; 256], importance: &[f32; 256]) -> Q3K {
     let mut scales = [0.0; SUBS];
     let mut sub_weights = [0.0; SUBS];
     let mut codes = [[0; SUB]; SUBS];
-    for (k, (x, w)) in x.as_chunks::<SUB>().0.iter().zip(weights.as_chunks::<SUB>().0).enumerate() {
+    for (k, (x, w)) in x
+        .as_chunks::<SUB>()
+        .0
+        .iter()
+        .zip(weights.as_chunks::<SUB>().0)
+        .enumerate()
+    {
         scales[k] = symmetric(4.0, x, w, &mut codes[k]);
         sub_weights[k] = w.iter().fold(0.0, |s, w| s + w);
     }

@@ -68,7 +68,11 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
                 *code |= (mask >> group & 1) << 2;
             }
         }
-        let subs = out.as_chunks_mut::<16>().0.iter_mut().zip(codes.as_chunks::<16>().0);
+        let subs = out
+            .as_chunks_mut::<16>()
+            .0
+            .iter_mut()
+            .zip(codes.as_chunks::<16>().0);
         for ((out, codes), scale) in subs.zip(unpack_scales(&b.scales)) {
             let scale = d * f32::from(scale as i8 - 32);
             for (v, q) in out.iter_mut().zip(codes) {

@@ -61,7 +61,10 @@ fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
             for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
                 let mut codes = [0; 32];
                 let d = symmetric(8.0, x, &spread(x, w, sigma2), &mut codes);
-                *block = Q4_0 { d: f32_to_f16(d).to_le_bytes(), qs: nibbles(&codes) };
+                *block = Q4_0 {
+                    d: f32_to_f16(d).to_le_bytes(),
+                    qs: nibbles(&codes),
+                };
             }
         }
     }
@@ -72,7 +75,10 @@ fn nearest(x: &[f32; 32]) -> Q4_0 {
     let d = signed_max(x) / -8.0;
     let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
     let codes = x.map(|x| (truncate(x * inverse + 8.5) as i8).min(15) as u8);
-    Q4_0 { d: f32_to_f16(d).to_le_bytes(), qs: nibbles(&codes) }
+    Q4_0 {
+        d: f32_to_f16(d).to_le_bytes(),
+        qs: nibbles(&codes),
+    }
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {

@@ -60,9 +60,14 @@ fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
             }
         }
         Importance::Column(weights) => {
-            affine_rows(groups, rows::weights::<32>(src, weights), &GRID, |i, d, min, codes| {
-                blocks[i] = pack(d, -min, codes);
-            });
+            affine_rows(
+                groups,
+                rows::weights::<32>(src, weights),
+                &GRID,
+                |i, d, min, codes| {
+                    blocks[i] = pack(d, -min, codes);
+                },
+            );
         }
     }
 }
@@ -72,11 +77,19 @@ fn nearest(x: &[f32; 32]) -> Q4_1 {
     let (min, max) = range(x);
     let d = (max - min) / 15.0;
     let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-    pack(d, min, &x.map(|x| (truncate((x - min) * inverse + 0.5) as i8).min(15) as u8))
+    pack(
+        d,
+        min,
+        &x.map(|x| (truncate((x - min) * inverse + 0.5) as i8).min(15) as u8),
+    )
 }
 
 fn pack(d: f32, m: f32, codes: &[u8; 32]) -> Q4_1 {
-    Q4_1 { d: f32_to_f16(d).to_le_bytes(), m: f32_to_f16(m).to_le_bytes(), qs: nibbles(codes) }
+    Q4_1 {
+        d: f32_to_f16(d).to_le_bytes(),
+        m: f32_to_f16(m).to_le_bytes(),
+        qs: nibbles(codes),
+    }
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {

@@ -44,7 +44,12 @@ pub(crate) static FORMAT: Format = Format {
 };
 
 /// Starting scales without importance.
-const GRID: Grid = Grid { n_max: 15.0, first: -1.0, step: 0.1, steps: 20 };
+const GRID: Grid = Grid {
+    n_max: 15.0,
+    first: -1.0,
+    step: 0.1,
+    steps: 20,
+};
 
 fn decode(bytes: &[u8], out: &mut [f32]) {
     rows::decode::<Q4K, 256>(bytes, out, |b, out| {
@@ -67,7 +72,7 @@ fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
         d: s.d,
         dmin: s.dmin,
         scales: s.scales,
-        
+
         qs: nibble_halves(&s.codes),
     });
 }

@@ -77,7 +77,11 @@ fn nearest(x: &[f32; 32]) -> Q5_0 {
 }
 
 fn pack(d: f32, codes: &[u8; 32]) -> Q5_0 {
-    Q5_0 { d: f32_to_f16(d).to_le_bytes(), qh: fifth_bits(codes), qs: nibbles(codes) }
+    Q5_0 {
+        d: f32_to_f16(d).to_le_bytes(),
+        qh: fifth_bits(codes),
+        qs: nibbles(codes),
+    }
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {

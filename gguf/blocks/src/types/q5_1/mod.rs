@@ -62,9 +62,14 @@ fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
             }
         }
         Importance::Column(weights) => {
-            affine_rows(groups, rows::weights::<32>(src, weights), &GRID, |i, d, min, codes| {
-                blocks[i] = pack(d, -min, codes);
-            });
+            affine_rows(
+                groups,
+                rows::weights::<32>(src, weights),
+                &GRID,
+                |i, d, min, codes| {
+                    blocks[i] = pack(d, -min, codes);
+                },
+            );
         }
     }
 }
@@ -78,7 +83,12 @@ fn nearest(x: &[f32; 32]) -> Q5_1 {
 }
 
 fn pack(d: f32, m: f32, codes: &[u8; 32]) -> Q5_1 {
-    Q5_1 { d: f32_to_f16(d).to_le_bytes(), m: f32_to_f16(m).to_le_bytes(), qh: fifth_bits(codes), qs: nibbles(codes) }
+    Q5_1 {
+        d: f32_to_f16(d).to_le_bytes(),
+        m: f32_to_f16(m).to_le_bytes(),
+        qh: fifth_bits(codes),
+        qs: nibbles(codes),
+    }
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {

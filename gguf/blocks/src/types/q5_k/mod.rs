@@ -46,7 +46,12 @@ pub(crate) static FORMAT: Format = Format {
 };
 
 /// Starting scales without importance.
-const GRID: Grid = Grid { n_max: 31.0, first: -0.5, step: 0.1, steps: 15 };
+const GRID: Grid = Grid {
+    n_max: 31.0,
+    first: -0.5,
+    step: 0.1,
+    steps: 15,
+};
 
 fn decode(bytes: &[u8], out: &mut [f32]) {
     rows::decode::<Q5K, 256>(bytes, out, |b, out| {

@@ -45,7 +45,11 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     rows::decode::<Q6K, 256>(bytes, out, |b, out| {
         let d = half(b.d);
         let codes = unpack_codes(b);
-        let subs = out.as_chunks_mut::<16>().0.iter_mut().zip(codes.as_chunks::<16>().0);
+        let subs = out
+            .as_chunks_mut::<16>()
+            .0
+            .iter_mut()
+            .zip(codes.as_chunks::<16>().0);
         for ((out, codes), scale) in subs.zip(b.scales) {
             let scale = d * f32::from(scale);
             for (v, q) in out.iter_mut().zip(codes) {
