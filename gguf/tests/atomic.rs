@@ -1,0 +1,132 @@
+//! Outputs appear complete or not at all, and never in place of an input.
+
+mod common;
+
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use common::save;
+use gguf::atomic::AtomicFile;
+use tempfile::TempDir;
+
+fn folder() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let input = folder.path().join("in.gguf");
+    save(&input, b"input");
+    (folder, input)
+}
+
+fn refusal(path: &Path, force: bool, inputs: &[&Path], n_bytes: Option<u64>) -> String {
+    AtomicFile::create(path, force, inputs, n_bytes)
+        .expect_err("must be refused")
+        .to_string()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let mut names: Vec<String> = entries
+        .map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_name_appears_with_the_last_byte() {
+    let (folder, _) = folder();
+    let path = folder.path().join("out.gguf");
+    let mut out = AtomicFile::create(&path, false, &[], Some(5)).expect("room");
+    assert_eq!(out.path(), path);
+    out.write_all(b"whole").expect("room");
+    let parts = names(folder.path());
+    assert!(
+        !path.exists() && parts[0].starts_with(".out.gguf.") && parts[0].ends_with(".part"),
+        "{parts:?}"
+    );
+    out.commit().expect("renamed");
+    assert_eq!(std::fs::read(&path).expect("readable"), b"whole");
+    assert_eq!(names(folder.path()), ["in.gguf", "out.gguf"]);
+    let mode = path.metadata().expect("is there").permissions().mode();
+    assert_eq!(mode & 0o600, 0o600);
+}
+
+#[test]
+fn a_dropped_output_vanishes() {
+    let (folder, _) = folder();
+    let path = folder.path().join("out.gguf");
+    let mut out = AtomicFile::create(&path, false, &[], None).expect("room");
+    out.write_all(&[7; 3 << 20]).expect("room");
+    drop(out);
+    assert_eq!(names(folder.path()), ["in.gguf"]);
+}
+
+#[test]
+fn inputs_are_never_outputs() {
+    let (folder, input) = folder();
+    let (soft, hard) = (folder.path().join("soft"), folder.path().join("hard"));
+    symlink(&input, &soft).expect("a link");
+    std::fs::hard_link(&input, &hard).expect("a link");
+    for path in [&input, &soft, &hard, &folder.path().join("./in.gguf")] {
+        for force in [false, true] {
+            let text = refusal(path, force, &[&input], None);
+            assert!(text.contains("same file as the input"), "{text}");
+        }
+    }
+    assert_eq!(std::fs::read(&input).expect("readable"), b"input");
+}
+
+#[test]
+fn existing_outputs_need_force() {
+    let (folder, input) = folder();
+    let text = refusal(&input, false, &[], None);
+    assert!(text.contains("exists already: pass `--force`"), "{text}");
+    let link = folder.path().join("link");
+    symlink(&input, &link).expect("a link");
+    let mut out = AtomicFile::create(&link, true, &[], None).expect("forced");
+    out.write_all(b"new").expect("room");
+    out.commit().expect("renamed");
+    assert!(
+        link.is_symlink(),
+        "the file behind the link is replaced, not the link"
+    );
+    assert_eq!(std::fs::read(&input).expect("readable"), b"new");
+}
+
+#[test]
+fn an_output_that_appears_meanwhile_is_kept() {
+    let (folder, _) = folder();
+    let path = folder.path().join("out.gguf");
+    let out = AtomicFile::create(&path, false, &[], None).expect("room");
+    save(&path, b"other");
+    let text = out.commit().expect_err("taken").to_string();
+    assert!(text.contains("exists already"), "{text}");
+    assert_eq!(std::fs::read(&path).expect("readable"), b"other");
+    assert_eq!(names(folder.path()), ["in.gguf", "out.gguf"]);
+}
+
+#[test]
+fn places_that_cannot_hold_the_output_are_refused() {
+    let (folder, _) = folder();
+    let text = refusal(&folder.path().join("absent/out.gguf"), false, &[], None);
+    assert!(text.contains("absent` does not exist"), "{text}");
+    assert!(refusal(folder.path(), true, &[], None).contains("it is a folder"));
+    assert!(refusal(Path::new(".."), true, &[], None).contains("names a folder"));
+    assert!(refusal(Path::new("/dev/null"), true, &[], None).contains("not a regular file"));
+    let dangling = folder.path().join("dangling");
+    symlink("absent", &dangling).expect("a link");
+    assert!(refusal(&dangling, true, &[], None).contains("symbolic link to nothing"));
+    let text = refusal(&folder.path().join("out.gguf"), false, &[], Some(1 << 60));
+    assert!(text.contains("needs 1152921504606846976 bytes"), "{text}");
+    assert_eq!(names(folder.path()), ["dangling", "in.gguf"]);
+}
+
+#[test]
+fn names_as_long_as_the_system_allows_work() {
+    let (folder, _) = folder();
+    let path = folder.path().join("é".repeat(127));
+    let mut out = AtomicFile::create(&path, false, &[], None).expect("a short part name");
+    out.write_all(b"x").expect("room");
+    out.commit().expect("renamed");
+    assert!(path.exists());
+}
