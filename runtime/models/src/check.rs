@@ -29,37 +29,35 @@ pub fn check_shapes(tensors: &[(&str, Shape)], arch: &Architecture, hparams: &HP
             Some(shape) if same_shape(shape.dims(), &expected.shape) => {}
             Some(shape) => {
                 let what = format!("shape: expected {:?}, found {:?}", expected.shape, shape.dims());
-                findings.push(Finding {
-                    severe: true,
-                    object: name,
-                    at: None,
-                    what,
-                });
+                findings.push(finding(true, name, what));
             }
             None if expected.required => {
                 let what = format!("expected a tensor of shape {:?}, found none", expected.shape);
-                findings.push(Finding {
-                    severe: true,
-                    object: name,
-                    at: None,
-                    what,
-                });
+                findings.push(finding(true, name, what));
             }
             None => {}
         }
     }
-    for (name, _) in tensors {
-        if left.contains_key(name) {
-            let what = format!("architecture `{}` has no tensor of this name", arch.name);
-            findings.push(Finding {
-                severe: false,
-                object: (*name).to_owned(),
-                at: None,
-                what,
-            });
-        }
+    for (name, _) in tensors.iter().filter(|(name, _)| left.contains_key(name)) {
+        let what = format!("architecture `{}` has no tensor of this name", arch.name);
+        findings.push(finding(false, (*name).to_owned(), what));
     }
     findings
+}
+
+fn finding(severe: bool, object: String, what: String) -> Finding {
+    let remedy = if severe {
+        "convert the model again"
+    } else {
+        "nothing, if the model works"
+    };
+    Finding {
+        severe,
+        object,
+        at: None,
+        what,
+        remedy,
+    }
 }
 
 /// Trailing dimensions of 1 may be written or left out.

@@ -28,11 +28,14 @@ pub enum Role {
 /// What names inside layers start with; the layer's number and a dot follow.
 const LAYER_PREFIX: &str = "blk.";
 
-/// One role: its name (without `blk.N.` for roles inside layers) and whether it is inside a layer.
+/// One role: its name (without `blk.N.` for roles inside layers), whether it is inside a layer, and whether
+/// converters keep it in F32.
+#[derive(Clone, Copy)]
 struct Name {
     role: Role,
     stem: &'static str,
     in_layer: bool,
+    f32: bool,
 }
 
 const fn whole(role: Role, stem: &'static str) -> Name {
@@ -40,15 +43,20 @@ const fn whole(role: Role, stem: &'static str) -> Name {
         role,
         stem,
         in_layer: false,
+        f32: false,
     }
 }
 
 const fn layer(role: Role, stem: &'static str) -> Name {
     Name {
-        role,
-        stem,
         in_layer: true,
+        ..whole(role, stem)
     }
+}
+
+/// Small and sensitive: norms and routers.
+const fn in_f32(name: Name) -> Name {
+    Name { f32: true, ..name }
 }
 
 static NAMES: &[Name] = &[

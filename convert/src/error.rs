@@ -1,0 +1,112 @@
+//! What can go wrong with a checkpoint.
+
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong, by what the caller can do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file or folder cannot be read.
+    #[error("cannot {action} `{}`: {why}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why, and where possible what to do.
+        why: Box<str>,
+    },
+    /// A JSON file that is not JSON, or not of the form that it must have.
+    #[error("`{}` line {line} column {column}: {what}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Line, counted from 1.
+        line: usize,
+        /// Column, counted from 1.
+        column: usize,
+        /// What is wrong there.
+        what: Box<str>,
+    },
+    /// Something in the checkpoint is not as it must be.
+    #[error("{object}: expected {expected}, found {found}")]
+    Mismatch {
+        /// The file, tensor, token or setting.
+        object: Box<str>,
+        /// What was needed.
+        expected: Box<str>,
+        /// What is there.
+        found: Box<str>,
+    },
+    /// Something that is sound but that this program cannot convert.
+    #[error("{what} is not supported: {hint}")]
+    Unsupported {
+        /// What it is, with its name.
+        what: Box<str>,
+        /// What is supported, or what to do.
+        hint: Box<str>,
+    },
+    /// The output or a source file.
+    #[error(transparent)]
+    Container(#[from] gguf::Error),
+    /// The architecture.
+    #[error(transparent)]
+    Model(gguf_models::Error),
+}
+
+impl Error {
+    pub(crate) fn io(action: &'static str, path: &Path, why: impl Display) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            why: why.to_string().into(),
+        }
+    }
+
+    pub(crate) fn mismatch(object: impl Display, expected: impl Display, found: impl Display) -> Self {
+        Self::Mismatch {
+            object: object.to_string().into(),
+            expected: expected.to_string().into(),
+            found: found.to_string().into(),
+        }
+    }
+
+    pub(crate) fn unsupported(what: impl Display, hint: impl Display) -> Self {
+        Self::Unsupported {
+            what: what.to_string().into(),
+            hint: hint.to_string().into(),
+        }
+    }
+}
+
+impl From<gguf_models::Error> for Error {
+    fn from(e: gguf_models::Error) -> Self {
+        match e {
+            gguf_models::Error::Container(e) => Self::Container(e),
+            e => Self::Model(e),
+        }
+    }
+}
+
+impl From<Error> for gguf_cli::Failure {
+    fn from(e: Error) -> Self {
+        match e {
+            Error::Container(e) => e.into(),
+            e @ Error::Io { .. } => Self::Usage(e.to_string()),
+            e => Self::Input(e.to_string()),
+        }
+    }
+}
+
+/// At most `n` of many things for one line: `a, b and 3 more`.
+pub(crate) fn shortened(items: &[String], n: usize, separator: &str) -> String {
+    let shown = items.iter().take(n).cloned().collect::<Vec<_>>().join(separator);
+    match items.len().checked_sub(n) {
+        Some(more @ 1..) => format!("{shown} and {more} more"),
+        _ => shown,
+    }
+}

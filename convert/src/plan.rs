@@ -1,0 +1,237 @@
+//! Everything that is decided before a weight is read: metadata, tensors, types, sizes, places in the sources.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gguf::source::Source;
+use gguf::{Layout, Metadata, TensorSpec, Value};
+use gguf_blocks::Format;
+use gguf_models::arch::{self, Architecture};
+use gguf_models::file_type::FileType;
+use gguf_models::{HParams, Role, check, hf};
+use serde_json::Value as Json;
+
+use crate::Result;
+use crate::error::{Error, shortened};
+use crate::map::{self, Output, Piece};
+use crate::name;
+use crate::outtype::OutType;
+use crate::source::{Weights, read_json, refuse_quantized};
+use crate::vocab::Vocabulary;
+
+const CONFIG: &str = "config.json";
+
+/// How many findings a message lists.
+const N_SHOWN: usize = 3;
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `auto`, or the name of a tensor type.
+    pub outtype: String,
+    /// `general.name`; by default made from the folder's name.
+    pub model_name: Option<String>,
+    /// `tokenizer.ggml.pre`; by default recognised.
+    pub pre: Option<String>,
+}
+
+/// A tensor of the output with its data's places.
+#[derive(Debug)]
+pub(crate) struct PlannedTensor {
+    /// GGUF name.
+    pub(crate) name: String,
+    /// Type in the output.
+    pub(crate) format: &'static Format,
+    /// Where its rows are.
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// A whole conversion.
+#[derive(Debug)]
+pub struct Plan {
+    /// The output's metadata.
+    pub metadata: Metadata,
+    /// The output's tensors, offsets and size.
+    pub layout: Layout,
+    /// What the matrices become.
+    pub file_type: &'static FileType,
+    /// What the user should know.
+    pub notes: Vec<String>,
+    /// Every file that was read or will be.
+    pub inputs: Vec<PathBuf>,
+    /// The name for the output where only a folder is given.
+    pub default_file_name: String,
+    pub(crate) files: Vec<Arc<dyn Source>>,
+    pub(crate) tensors: Vec<PlannedTensor>,
+}
+
+impl Plan {
+    /// Reads a checkpoint's settings, tokenizer and headers, and checks all of it against the architecture.
+    ///
+    /// # Errors
+    /// Everything that would make the output incomplete, wrong or unreadable.
+    pub fn new(dir: &Path, options: &Options) -> Result<Self> {
+        require_folder(dir)?;
+        let config: Json = read_json(&dir.join(CONFIG))?;
+        refuse_quantized(&config)?;
+        let arch = architecture(&config)?;
+        let config = hf::text_config(&config);
+        refuse_quantized(&config)?;
+        let vocabulary = Vocabulary::read(dir, options.pre.as_deref())?;
+        let weights = Weights::open(dir)?;
+        let outtype = OutType::resolve(&options.outtype, &weights)?;
+
+        let mut params = Metadata::new();
+        hf::metadata(arch, &config, outtype.file_type.id, &mut params)?;
+        let n_rows = embedding_rows(arch, &weights)?;
+        let hparams = with_vocab_size(arch, &params, n_rows)?;
+        let outputs = map::outputs(arch, &hparams, &weights)?;
+        check_tied(arch, &config, &outputs)?;
+
+        let mut notes = weights.notes.clone();
+        let mut inputs = vec![dir.join(CONFIG)];
+        inputs.extend(vocabulary.files.iter().cloned());
+        inputs.extend(weights.paths());
+        let shapes: Vec<_> = outputs.iter().map(|o| (o.name.as_str(), o.shape)).collect();
+        check_shapes(arch, &hparams, &shapes)?;
+        let name = options.model_name.clone().or_else(|| name::from_folder(dir));
+        let size_label = name::size_label(shapes.into_iter(), hparams.n_expert);
+        let default_file_name = name::file_name(name.as_deref(), &size_label, outtype.file_type.name);
+
+        let mut metadata = general(arch, name, size_label);
+        for (key, value) in params.iter() {
+            metadata.set(key, value.clone());
+        }
+        metadata.set(gguf::key::QUANTIZATION_VERSION, Value::U32(2));
+        notes.extend(vocabulary.metadata(&config, n_rows, &mut metadata)?);
+        let (specs, tensors) = typed(outputs, outtype, &mut notes)?;
+        let layout = Layout::plan(&metadata, specs)?;
+        let file_type = outtype.file_type;
+        Ok(Self {
+            metadata,
+            layout,
+            file_type,
+            notes,
+            inputs,
+            default_file_name,
+            files: weights.files,
+            tensors,
+        })
+    }
+}
+
+fn require_folder(dir: &Path) -> Result<()> {
+    match dir.metadata() {
+        Err(e) => Err(Error::io("open", dir, e)),
+        Ok(meta) if !meta.is_dir() => Err(Error::io("open", dir, "a checkpoint is a folder, this is a file")),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The architecture by the config's class name.
+fn architecture(config: &Json) -> Result<&'static Architecture> {
+    let class = config["architectures"]
+        .get(0)
+        .and_then(Json::as_str)
+        .ok_or_else(|| {
+            let expected = "the name of a class in a list";
+            Error::mismatch(
+                format!("{CONFIG} `architectures`"),
+                expected,
+                &config["architectures"],
+            )
+        })?;
+    Ok(arch::by_hf_class(class)?)
+}
+
+/// Rows of the embedding: the number of tokens that the model knows.
+fn embedding_rows(arch: &Architecture, weights: &Weights) -> Result<u64> {
+    let embedding = map::find(arch, Role::TokenEmbd, weights);
+    let rows = embedding.and_then(|t| t.shape.first().copied().filter(|_| t.shape.len() == 2));
+    rows.ok_or_else(|| {
+        let found = embedding.map_or("none".to_owned(), |t| format!("shape {:?}", t.shape));
+        Error::mismatch(
+            format!("tensor `{}`", map::hf_name(arch, Role::TokenEmbd)),
+            "a matrix",
+            found,
+        )
+    })
+}
+
+/// The hyper-parameters of keys that do not tell the vocabulary yet.
+fn with_vocab_size(arch: &Architecture, params: &Metadata, n_rows: u64) -> Result<HParams> {
+    let mut params = params.clone();
+    params.set(format!("{}.vocab_size", arch.name), Value::U64(n_rows));
+    let hparams = HParams::from_gguf(arch.name, &params)?;
+    (arch.model)(&hparams)?;
+    Ok(hparams)
+}
+
+/// A model whose config says that it has an output of its own must have it.
+fn check_tied(arch: &Architecture, config: &Json, outputs: &[Output]) -> Result<()> {
+    let has_output = outputs.iter().any(|o| o.role == Role::Output);
+    if has_output || config["tie_word_embeddings"] != Json::Bool(false) {
+        return Ok(());
+    }
+    let object = format!("tensor `{}`", map::hf_name(arch, Role::Output));
+    Err(Error::mismatch(
+        object,
+        "one, as `tie_word_embeddings` is false",
+        "none",
+    ))
+}
+
+fn check_shapes(arch: &Architecture, hparams: &HParams, shapes: &[(&str, gguf::Shape)]) -> Result<()> {
+    let findings: Vec<_> = check::check_shapes(shapes, arch, hparams)
+        .into_iter()
+        .map(|f| format!("tensor `{}`: {}", f.object, f.what))
+        .collect();
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let object = format!(
+        "tensors of architecture `{}` with the sizes of {CONFIG}",
+        arch.name
+    );
+    Err(Error::mismatch(
+        object,
+        "all of them",
+        shortened(&findings, N_SHOWN, "; "),
+    ))
+}
+
+fn general(arch: &Architecture, name: Option<String>, size_label: String) -> Metadata {
+    let mut metadata = Metadata::new();
+    metadata.set(gguf::key::ARCHITECTURE, Value::String(arch.name.to_owned()));
+    metadata.set("general.type", Value::String("model".to_owned()));
+    if let Some(name) = name {
+        metadata.set("general.name", Value::String(name));
+    }
+    metadata.set("general.size_label", Value::String(size_label));
+    metadata
+}
+
+/// Gives every tensor its type.
+fn typed(
+    outputs: Vec<Output>,
+    outtype: OutType,
+    notes: &mut Vec<String>,
+) -> Result<(Vec<TensorSpec>, Vec<PlannedTensor>)> {
+    let mut specs = Vec::with_capacity(outputs.len());
+    let mut tensors = Vec::with_capacity(outputs.len());
+    for output in outputs {
+        let (format, note) = outtype.of(&output)?;
+        notes.extend(note);
+        specs.push(TensorSpec {
+            name: output.name.clone(),
+            shape: output.shape,
+            type_id: format.id,
+        });
+        tensors.push(PlannedTensor {
+            name: output.name,
+            format,
+            pieces: output.pieces,
+        });
+    }
+    Ok((specs, tensors))
+}

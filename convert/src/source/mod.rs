@@ -1,0 +1,98 @@
+//! The checkpoint's files: settings, and tensors with their places.
+
+mod files;
+mod index;
+mod safetensors;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use gguf::source::Source;
+
+pub(crate) use files::{read_json, read_json_if_there, read_text_if_there};
+pub(crate) use safetensors::Dtype;
+
+use crate::Result;
+use crate::error::Error;
+
+/// A tensor of a checkpoint.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceTensor {
+    /// Name in the checkpoint.
+    pub(crate) name: String,
+    /// Number format.
+    pub(crate) dtype: Dtype,
+    /// Dimensions as the checkpoint has them: row length last.
+    pub(crate) shape: Vec<u64>,
+    /// Index into [`Weights::files`].
+    pub(crate) file: usize,
+    /// First byte in the file.
+    pub(crate) at: u64,
+}
+
+/// All tensors of a checkpoint: checked against the files' lengths and the index, none of them read.
+#[derive(Debug)]
+pub(crate) struct Weights {
+    /// The safetensors files in the order in which they are visited.
+    pub(crate) files: Vec<Arc<dyn Source>>,
+    /// The tensors: in the order of the files, then of the header.
+    pub(crate) tensors: Vec<SourceTensor>,
+    /// What the user should know.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Weights {
+    /// Opens the safetensors of a folder and reads their headers.
+    ///
+    /// # Errors
+    /// Files that are missing, cut or malformed, and tensors that are in the index or in the files only.
+    pub(crate) fn open(dir: &std::path::Path) -> Result<Self> {
+        let index = index::Index::of(dir)?;
+        let mut weights = Self {
+            files: Vec::new(),
+            tensors: Vec::new(),
+            notes: index.notes.clone(),
+        };
+        for (file, name) in index.files.iter().enumerate() {
+            let source = gguf::source::open(&dir.join(name))?;
+            for tensor in safetensors::read_header(&*source)? {
+                let safetensors::Entry {
+                    name,
+                    dtype,
+                    shape,
+                    at,
+                } = tensor;
+                weights.tensors.push(SourceTensor {
+                    name,
+                    dtype,
+                    shape,
+                    file,
+                    at,
+                });
+            }
+            weights.files.push(source);
+        }
+        index.compare(&weights.tensors)?;
+        Ok(weights)
+    }
+
+    /// The files' names, for messages and to keep the output from replacing one of them.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        self.files.iter().map(|f| f.path().to_owned()).collect()
+    }
+}
+
+/// Refuses checkpoints whose weights are stored in a form that this program has no decoder for.
+pub(crate) fn refuse_quantized(config: &serde_json::Value) -> Result<()> {
+    let Some(settings) = gguf_models::hf::lookup(config, "quantization_config") else {
+        return Ok(());
+    };
+    let method = settings["quant_method"]
+        .as_str()
+        .or(settings["quant_algo"].as_str())
+        .unwrap_or("unknown");
+    Err(Error::unsupported(
+        format!("config.json `quantization_config`: method `{method}`"),
+        "take the checkpoint with unquantized weights",
+    ))
+}

@@ -1,0 +1,179 @@
+//! Recognising the pre-tokenizer by its structure.
+
+use gguf_models::vocab::{self, PreTokenizer};
+use serde_json::Value as Json;
+
+use super::TOKENIZER;
+use super::tokenizer::TokenizerJson;
+use crate::Result;
+use crate::error::Error;
+
+/// Punctuation as the tokenizers library has it: Unicode's, and the ASCII symbols.
+const PUNCTUATION: &str = r"[\p{P}\$\+<=>\^~\|`]+";
+
+/// What a pre-tokenizer section says.
+#[derive(Debug, Default)]
+struct Section {
+    /// Regular expressions in order.
+    patterns: Vec<String>,
+    /// Whether words become bytes.
+    byte_level: bool,
+    /// Whether a blank is put in front of the text.
+    prefix_space: bool,
+    /// Steps that regular expressions cannot stand for.
+    unknown: Vec<String>,
+}
+
+/// Finds the pre-tokenizer, or takes the named one.
+pub(super) fn recognise(
+    tokenizer: &TokenizerJson,
+    name: Option<&str>,
+    notes: &mut Vec<String>,
+) -> Result<&'static PreTokenizer> {
+    let kind = tokenizer.model.kind.as_deref().unwrap_or("BPE");
+    if kind != "BPE" {
+        return Err(Error::unsupported(
+            format!("{TOKENIZER}: model type `{kind}`"),
+            "BPE is",
+        ));
+    }
+    let mut section = Section::default();
+    section.read(&tokenizer.pre_tokenizer);
+    let patterns: Vec<&str> = section.patterns.iter().map(String::as_str).collect();
+    let known = if section.unknown.is_empty() {
+        best(&patterns, tokenizer)
+    } else {
+        None
+    };
+    let Some(name) = name else {
+        require_byte_level(&section)?;
+        notes.extend(differences(&section, tokenizer));
+        return known.ok_or_else(|| unknown(&section, &patterns));
+    };
+    let named = vocab::by_name(name).ok_or_else(|| {
+        let names: Vec<_> = vocab::all().iter().map(PreTokenizer::name).collect();
+        Error::mismatch(
+            "`--pre`",
+            format!("one of {}", names.join(", ")),
+            format!("`{name}`"),
+        )
+    })?;
+    if let Some(known) = known.filter(|k| k.patterns != named.patterns) {
+        notes.push(format!(
+            "the patterns of {TOKENIZER} are those of `{}`, not of `{name}`",
+            known.name()
+        ));
+    }
+    Ok(named)
+}
+
+/// Of those with the same patterns the one that treats whole words the same way.
+fn best(patterns: &[&str], tokenizer: &TokenizerJson) -> Option<&'static PreTokenizer> {
+    let ignore_merges = tokenizer.model.ignore_merges.unwrap_or(false);
+    vocab::all_by_patterns(patterns)
+        .find(|p| p.ignore_merges == ignore_merges)
+        .or_else(|| vocab::by_patterns(patterns))
+}
+
+fn require_byte_level(section: &Section) -> Result<()> {
+    if section.byte_level {
+        return Ok(());
+    }
+    let steps = if section.unknown.is_empty() {
+        "no such step"
+    } else {
+        &section.unknown.join(", ")
+    };
+    let object = format!("{TOKENIZER} `pre_tokenizer`");
+    Err(Error::mismatch(
+        object,
+        "a step `ByteLevel`, as other kinds of BPE are not supported",
+        steps,
+    ))
+}
+
+/// What the output will do otherwise than the checkpoint's tokenizer.
+fn differences(section: &Section, tokenizer: &TokenizerJson) -> Vec<String> {
+    let mut notes = Vec::new();
+    if section.prefix_space {
+        notes.push(format!(
+            "{TOKENIZER} puts a blank in front of text, the output does not"
+        ));
+    }
+    let normalizer = tokenizer.normalizer["type"].as_str();
+    if let Some(kind) = normalizer.filter(|k| *k != "NFC") {
+        notes.push(format!(
+            "{TOKENIZER} normalizes text with `{kind}`, the output does not"
+        ));
+    }
+    notes
+}
+
+fn unknown(section: &Section, patterns: &[&str]) -> Error {
+    let near = vocab::nearest(patterns);
+    let mut found: Vec<String> = patterns.iter().map(|p| format!("`{p}`")).collect();
+    found.extend(section.unknown.iter().map(|step| format!("step {step}")));
+    let expected = format!(
+        "the patterns of a known pre-tokenizer, nearest `{}`",
+        near.patterns.join("` then `")
+    );
+    let found = format!(
+        "{}; pass `--pre {}` if that cuts text alike",
+        found.join(" then "),
+        near.name()
+    );
+    Error::mismatch(format!("{TOKENIZER} `pre_tokenizer`"), expected, found)
+}
+
+impl Section {
+    fn read(&mut self, step: &Json) {
+        let kind = step["type"].as_str().unwrap_or("none");
+        let flag = |name: &str, default: bool| step[name].as_bool().unwrap_or(default);
+        match kind {
+            "Sequence" => {
+                for step in step["pretokenizers"].as_array().into_iter().flatten() {
+                    self.read(step);
+                }
+            }
+            "Split" => match split_pattern(step) {
+                Some(pattern) => self.patterns.push(pattern),
+                None => self.unknown.push(format!("`Split` with {step}")),
+            },
+            "ByteLevel" => {
+                self.byte_level = true;
+                self.prefix_space |= flag("add_prefix_space", true);
+                if flag("use_regex", true) {
+                    self.patterns.push(vocab::GPT2_WORDS.to_owned());
+                }
+            }
+            "Digits" if flag("individual_digits", false) => self.patterns.push(r"\p{N}".to_owned()),
+            "Digits" => self.patterns.push(r"\p{N}+".to_owned()),
+            "Punctuation" if step["behavior"] == "Contiguous" => self.patterns.push(PUNCTUATION.to_owned()),
+            other => self.unknown.push(format!("`{other}`")),
+        }
+    }
+}
+
+/// The pattern of a split that keeps everything: what matches and what lies between.
+fn split_pattern(step: &Json) -> Option<String> {
+    let invert = step["invert"].as_bool().unwrap_or(false);
+    let keeps = match step["behavior"].as_str()? {
+        "Isolated" => true,
+        // Only the matches stay; the patterns that are used so leave nothing between.
+        "Removed" => invert,
+        _ => false,
+    };
+    let pattern = &step["pattern"];
+    let regex = pattern["Regex"].as_str().map(str::to_owned);
+    regex
+        .or_else(|| pattern["String"].as_str().map(escape))
+        .filter(|_| keeps)
+}
+
+/// A text as a regular expression that matches it.
+fn escape(text: &str) -> String {
+    let special = |c: char| r"\.+*?()|[]{}^$".contains(c);
+    text.chars()
+        .flat_map(|c| special(c).then_some('\\').into_iter().chain(std::iter::once(c)))
+        .collect()
+}

@@ -1,0 +1,123 @@
+//! Ids of special tokens, and which of them are put around text.
+
+use gguf_models::vocab::PreTokenizer;
+use serde_json::Value as Json;
+
+use super::TOKENIZER_CONFIG;
+use super::tokenizer::TokenizerJson;
+use crate::Result;
+use crate::error::Error;
+
+/// The kinds in the order in which the reference converter looks for them: the name in configs, the name in
+/// GGUF (`seperator` is the format's own spelling).
+const KINDS: &[(&str, &str)] = &[
+    ("bos", "bos"),
+    ("eos", "eos"),
+    ("unk", "unknown"),
+    ("sep", "seperator"),
+    ("pad", "padding"),
+    ("cls", "cls"),
+    ("mask", "mask"),
+];
+
+/// GGUF name and id of each special token: by the text in `tokenizer_config.json`, then by the id in
+/// `config.json` for those without.
+pub(super) fn ids(
+    tokenizer: &TokenizerJson,
+    config: &Json,
+    model_config: &Json,
+    n_rows: u64,
+    notes: &mut Vec<String>,
+) -> Result<Vec<(&'static str, u32)>> {
+    let mut ids: Vec<(&'static str, u32)> = Vec::new();
+    for &(kind, key) in KINDS {
+        let Some(text) = token_text(config, kind) else {
+            continue;
+        };
+        match tokenizer.added_tokens.iter().find(|t| t.content == text) {
+            Some(token) => ids.push((key, narrow(kind, token.id)?)),
+            None => notes.push(format!(
+                "`{kind}_token` of {TOKENIZER_CONFIG} is left out: `{}` is no added token",
+                text.escape_debug()
+            )),
+        }
+    }
+    for &(kind, key) in KINDS {
+        let id = model_config[format!("{kind}_token_id")].as_u64();
+        let Some(id) = id.filter(|_| ids.iter().all(|(k, _)| *k != key)) else {
+            continue;
+        };
+        if id < n_rows {
+            ids.push((key, narrow(kind, id)?));
+        } else {
+            notes.push(format!(
+                "`{kind}_token_id` of config.json is left out: {id} is no token"
+            ));
+        }
+    }
+    Ok(ids)
+}
+
+fn narrow(kind: &str, id: u64) -> Result<u32> {
+    u32::try_from(id).map_err(|_| Error::mismatch(format!("id of the {kind} token"), "a 32-bit number", id))
+}
+
+/// The token's text, given as such or as an object.
+fn token_text<'a>(config: &'a Json, kind: &str) -> Option<&'a str> {
+    let token = &config[format!("{kind}_token")];
+    token.as_str().or_else(|| token["content"].as_str())
+}
+
+/// Which special tokens are put around text, for those where something says so. `tokenizer_config.json` says
+/// it, or the template that the tokenizer puts text into.
+pub(super) fn added(
+    tokenizer: &TokenizerJson,
+    config: &Json,
+    pre: &PreTokenizer,
+) -> Vec<(&'static str, bool)> {
+    let told = |kind: &str| config[format!("add_{kind}_token")].as_bool();
+    let post = &tokenizer.post_processor;
+    let [mut bos, mut eos, mut sep] = [None; 3];
+    match processor(post, "RobertaProcessing").or_else(|| processor(post, "TemplateProcessing")) {
+        Some(p) if p["type"] == "RobertaProcessing" => [bos, eos, sep] = [Some(true); 3],
+        Some(p) => {
+            let single = p["single"].as_array().map_or(&[][..], Vec::as_slice);
+            let is = |item: Option<&Json>, kind: &str| {
+                let text = item.and_then(|i| i["SpecialToken"]["id"].as_str());
+                text.is_some() && text == token_text(config, kind)
+            };
+            let has_special = single.iter().any(|item| item.get("SpecialToken").is_some());
+            bos = (is(single.first(), "bos") || is(single.first(), "cls")).then_some(true);
+            eos = (is(single.last(), "eos") || is(single.last(), "sep")).then_some(true);
+            sep = has_special.then(|| separates_pairs(p, config));
+        }
+        None => {}
+    }
+    // Some pre-tokenizers put BOS in front unless the file says otherwise.
+    let bos = told("bos").or(bos).or(pre.add_bos.then_some(false));
+    let flags = [
+        ("bos", bos),
+        ("eos", told("eos").or(eos)),
+        ("sep", told("sep").or(sep)),
+    ];
+    flags
+        .into_iter()
+        .filter_map(|(kind, flag)| Some((kind, flag?)))
+        .collect()
+}
+
+/// The post-processor of a type, alone or in a sequence.
+fn processor<'a>(post: &'a Json, kind: &str) -> Option<&'a Json> {
+    let inside = post["processors"].as_array().map_or(&[][..], Vec::as_slice);
+    std::iter::once(post).chain(inside).find(|p| p["type"] == kind)
+}
+
+/// Whether the template of a pair has the separator between the two.
+fn separates_pairs(template: &Json, config: &Json) -> bool {
+    let Some(sep) = token_text(config, "sep") else {
+        return false;
+    };
+    let pair = template["pair"].as_array().map_or(&[][..], Vec::as_slice);
+    let second = pair.iter().position(|i| i["Sequence"]["id"] == "B").unwrap_or(0);
+    pair[..second].iter().any(|i| i["SpecialToken"]["id"] == sep)
+}

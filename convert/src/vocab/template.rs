@@ -1,0 +1,115 @@
+//! Chat templates: from their own file or from `tokenizer_config.json`.
+
+use std::path::{Path, PathBuf};
+
+use gguf::{Array, Metadata, Value};
+use serde_json::Value as Json;
+
+use super::TOKENIZER_CONFIG;
+use crate::Result;
+use crate::error::Error;
+use crate::source::{read_json_if_there, read_text_if_there};
+
+const JINJA: &str = "chat_template.jinja";
+const IN_JSON: &str = "chat_template.json";
+const FOLDER: &str = "additional_chat_templates";
+
+/// The templates of a checkpoint.
+#[derive(Debug, Default)]
+pub(super) struct Templates {
+    default: Option<String>,
+    /// Name and text, in the order in which they were found.
+    named: Vec<(String, String)>,
+    /// The files they came from.
+    pub(super) files: Vec<PathBuf>,
+}
+
+impl Templates {
+    /// The default template is that of `chat_template.jinja`, else `chat_template.json`, else
+    /// `tokenizer_config.json`. Named ones come from the latter and from `additional_chat_templates`.
+    pub(super) fn read(dir: &Path, config: &Json, notes: &mut Vec<String>) -> Result<Self> {
+        let mut found = Self::default();
+        let mut candidates: Vec<(&str, String)> = Vec::new();
+        if let Some(text) = read_text_if_there(&dir.join(JINJA))? {
+            candidates.push((JINJA, text));
+        }
+        let json: Option<Json> = read_json_if_there(&dir.join(IN_JSON))?;
+        for (name, settings) in [(IN_JSON, json.as_ref()), (TOKENIZER_CONFIG, Some(config))] {
+            let template = settings.map_or(&Json::Null, |s| &s["chat_template"]);
+            if let Some(text) = template.as_str() {
+                candidates.push((name, text.to_owned()));
+            }
+            for entry in template.as_array().into_iter().flatten() {
+                match (entry["name"].as_str(), entry["template"].as_str()) {
+                    (Some("default"), Some(text)) => candidates.push((name, text.to_owned())),
+                    (Some(key), Some(text)) => found.add_named(key, text),
+                    _ => {
+                        let object = format!("{name} `chat_template`");
+                        return Err(Error::mismatch(
+                            object,
+                            "entries with a name and a template",
+                            entry,
+                        ));
+                    }
+                }
+            }
+        }
+        found.read_folder(&dir.join(FOLDER))?;
+        found.files.extend([dir.join(JINJA), dir.join(IN_JSON)]);
+        let mut candidates = candidates.into_iter();
+        if let Some((name, text)) = candidates.next() {
+            let others: Vec<_> = candidates.filter(|(_, t)| *t != text).map(|(n, _)| n).collect();
+            if !others.is_empty() {
+                notes.push(format!(
+                    "the chat template is that of {name}; left out: {}",
+                    others.join(", ")
+                ));
+            }
+            found.default = Some(text);
+        }
+        Ok(found)
+    }
+
+    fn add_named(&mut self, name: &str, text: &str) {
+        if self.named.iter().all(|(n, _)| n != name) {
+            self.named.push((name.to_owned(), text.to_owned()));
+        }
+    }
+
+    /// `additional_chat_templates/NAME.jinja`.
+    fn read_folder(&mut self, folder: &Path) -> Result<()> {
+        let Ok(entries) = std::fs::read_dir(folder) else {
+            return Ok(());
+        };
+        let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+        paths.sort_unstable();
+        for path in paths
+            .into_iter()
+            .filter(|p| p.extension().is_some_and(|e| e == "jinja"))
+        {
+            let (Some(name), Some(text)) = (
+                path.file_stem().and_then(|s| s.to_str()),
+                read_text_if_there(&path)?,
+            ) else {
+                continue;
+            };
+            self.add_named(name, &text);
+            self.files.push(path);
+        }
+        Ok(())
+    }
+
+    /// Appends the keys.
+    pub(super) fn write(self, out: &mut Metadata) {
+        let names: Vec<String> = self.named.iter().map(|(name, _)| name.clone()).collect();
+        for (name, text) in self.named {
+            out.set(format!("tokenizer.chat_template.{name}"), Value::String(text));
+        }
+        if !names.is_empty() {
+            out.set("tokenizer.chat_templates", Value::Array(Array::String(names)));
+        }
+        if let Some(text) = self.default {
+            out.set("tokenizer.chat_template", Value::String(text));
+        }
+    }
+}

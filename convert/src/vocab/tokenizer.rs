@@ -1,0 +1,111 @@
+//! What is read of tokenizer.json.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value as Json;
+
+/// tokenizer.json.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct TokenizerJson {
+    #[serde(default)]
+    pub(crate) added_tokens: Vec<AddedToken>,
+    #[serde(default)]
+    pub(crate) normalizer: Json,
+    #[serde(default)]
+    pub(crate) pre_tokenizer: Json,
+    #[serde(default)]
+    pub(crate) post_processor: Json,
+    pub(crate) model: Model,
+}
+
+/// A token that is not made by merging.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct AddedToken {
+    pub(crate) id: u64,
+    pub(crate) content: String,
+    #[serde(default)]
+    pub(crate) special: bool,
+}
+
+/// The tokenizer's model.
+#[derive(Debug, serde::Deserialize)]
+pub(crate) struct Model {
+    /// `BPE`, `Unigram`, ..; old files leave `BPE` out.
+    #[serde(rename = "type")]
+    pub(crate) kind: Option<String>,
+    #[serde(default)]
+    pub(crate) ignore_merges: Option<bool>,
+    #[serde(default, deserialize_with = "vocab")]
+    pub(crate) vocab: Vec<(String, u64)>,
+    /// As GGUF has them: two parts with a blank between.
+    #[serde(default, deserialize_with = "merges")]
+    pub(crate) merges: Vec<String>,
+}
+
+/// The vocabulary as pairs. Of other models than BPE it is a list, which is passed over: the model's type says
+/// enough.
+fn vocab<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<(String, u64)>, D::Error> {
+    struct Pairs;
+    impl<'de> Visitor<'de> for Pairs {
+        type Value = Vec<(String, u64)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object of tokens and ids")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut pairs = Vec::new();
+            while let Some(pair) = map.next_entry()? {
+                pairs.push(pair);
+            }
+            Ok(pairs)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            while seq.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(Vec::new())
+        }
+    }
+    d.deserialize_any(Pairs)
+}
+
+fn merges<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<String>, D::Error> {
+    let merges = Vec::<Merge>::deserialize(d)?;
+    Ok(merges.into_iter().map(|m| m.0).collect())
+}
+
+/// A merge: `"left right"` in older files, `["left", "right"]` in newer ones, where a part may hold blanks.
+struct Merge(String);
+
+impl<'de> Deserialize<'de> for Merge {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Parts;
+        impl<'de> Visitor<'de> for Parts {
+            type Value = Merge;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a merge: a string with a blank, or two strings")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Merge, E> {
+                Ok(Merge(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Merge, A::Error> {
+                let mut part = |i| {
+                    let part = seq.next_element::<String>()?;
+                    part.ok_or_else(|| serde::de::Error::invalid_length(i, &Parts))
+                };
+                let (left, right) = (part(0)?, part(1)?);
+                if seq.next_element::<IgnoredAny>()?.is_some() {
+                    return Err(serde::de::Error::invalid_length(3, &Parts));
+                }
+                // GPT-2's stand-in for the blank, which would end the part.
+                let plain = |part: String| part.replace(' ', "\u{120}");
+                Ok(Merge(format!("{} {}", plain(left), plain(right))))
+            }
+        }
+        d.deserialize_any(Parts)
+    }
+}

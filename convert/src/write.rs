@@ -1,0 +1,242 @@
+//! The stream from sources to output.
+//!
+//! Tensors are cut into chunks of at most [`CHUNK_ELEMS`] elements, whole blocks inside one stretch of a source
+//! file. Chunks are read and converted in parallel, batch by batch; while one batch is written, the next is
+//! made. So memory is two batches whatever the size of a tensor, and the bytes do not depend on the number of
+//! threads.
+
+use std::io::Write;
+use std::path::Path;
+
+use gguf::atomic::AtomicFile;
+use gguf::{GgufFile, Writer};
+use gguf_blocks::{Format, Importance};
+use gguf_cli::Progress;
+use gguf_models::{arch, check};
+use rayon::prelude::*;
+
+use crate::Result;
+use crate::error::{Error, shortened};
+use crate::map::Piece;
+use crate::plan::{Plan, PlannedTensor};
+
+/// Elements of the largest chunk: a multiple of every block, 4 MiB as F32.
+const CHUNK_ELEMS: u64 = 1 << 20;
+
+/// How many findings a message lists.
+const N_SHOWN: usize = 3;
+
+/// Converts into `path`; call it inside a thread pool. The output appears under its name when it is complete,
+/// and is then opened again and compared with its architecture.
+///
+/// # Errors
+/// An output that cannot be written, a source that cannot be read, and values that the output's type cannot
+/// hold.
+pub fn write(plan: &Plan, path: &Path, force: bool, progress: &Progress) -> Result<()> {
+    let inputs: Vec<&Path> = plan.inputs.iter().map(AsRef::as_ref).collect();
+    let out = AtomicFile::create(path, force, &inputs, Some(plan.layout.total_bytes))?;
+    let mut writer = Writer::new(out, &plan.layout)?;
+    stream(plan, &mut writer, progress)?;
+    writer.finish()?.commit()?;
+    verify(path)
+}
+
+fn stream<W: Write + Send>(plan: &Plan, writer: &mut Writer<'_, W>, progress: &Progress) -> Result<()> {
+    let mut chunks = chunks(plan).peekable();
+    let (mut ready, mut next) = (Batch::default(), Batch::default());
+    loop {
+        next.take(&mut chunks, rayon::current_num_threads());
+        let (written, made) = rayon::join(|| ready.write(writer, progress), || next.make(plan));
+        written?;
+        made?;
+        if next.chunks.is_empty() {
+            return Ok(());
+        }
+        std::mem::swap(&mut ready, &mut next);
+    }
+}
+
+/// A stretch of a tensor that is converted at once.
+#[derive(Clone, Copy)]
+struct Chunk<'a> {
+    tensor: &'a PlannedTensor,
+    piece: Piece,
+    /// First element, counted in the tensor.
+    first: u64,
+    /// First element, counted in the piece.
+    first_in_piece: u64,
+    n_elems: u64,
+}
+
+/// All chunks in the output's order.
+fn chunks(plan: &Plan) -> impl Iterator<Item = Chunk<'_>> {
+    plan.tensors.iter().flat_map(|tensor| {
+        let starts = tensor.pieces.iter().scan(0, |end, piece| {
+            let start = *end;
+            *end += piece.n_elems;
+            Some((start, *piece))
+        });
+        starts.flat_map(move |(start, piece)| {
+            (0..piece.n_elems.div_ceil(CHUNK_ELEMS)).map(move |i| {
+                let first_in_piece = i * CHUNK_ELEMS;
+                let n_elems = CHUNK_ELEMS.min(piece.n_elems - first_in_piece);
+                Chunk {
+                    tensor,
+                    piece,
+                    first: start + first_in_piece,
+                    first_in_piece,
+                    n_elems,
+                }
+            })
+        })
+    })
+}
+
+/// Chunks and their buffers, which are kept from batch to batch.
+#[derive(Default)]
+struct Batch<'a> {
+    chunks: Vec<Chunk<'a>>,
+    buffers: Vec<Buffers>,
+}
+
+#[derive(Default)]
+struct Buffers {
+    /// The source's bytes, where they are not the output's.
+    raw: Vec<u8>,
+    values: Vec<f32>,
+    /// The output's bytes.
+    out: Vec<u8>,
+}
+
+impl<'a> Batch<'a> {
+    /// Takes the next chunks: about a full one for every thread, in any number of smaller ones.
+    fn take(&mut self, chunks: &mut std::iter::Peekable<impl Iterator<Item = Chunk<'a>>>, n_threads: usize) {
+        self.chunks.clear();
+        let mut room = CHUNK_ELEMS * n_threads as u64;
+        while let Some(chunk) = chunks.next_if(|c| c.n_elems <= room) {
+            room -= chunk.n_elems;
+            self.chunks.push(chunk);
+        }
+        if self.buffers.len() < self.chunks.len() {
+            self.buffers.resize_with(self.chunks.len(), Buffers::default);
+        }
+    }
+
+    /// Reads and converts every chunk. Of several errors the first chunk's counts.
+    fn make(&mut self, plan: &Plan) -> Result<()> {
+        let work = self.chunks.par_iter().zip(&mut self.buffers);
+        let results: Vec<Result<()>> = work.map(|(chunk, buffers)| chunk.make(plan, buffers)).collect();
+        results.into_iter().collect()
+    }
+
+    fn write<W: Write>(&self, writer: &mut Writer<'_, W>, progress: &Progress) -> Result<()> {
+        for (_, buffers) in self.chunks.iter().zip(&self.buffers) {
+            writer.write(&buffers.out)?;
+            progress.add(buffers.out.len() as u64);
+        }
+        Ok(())
+    }
+}
+
+impl Chunk<'_> {
+    fn make(&self, plan: &Plan, buffers: &mut Buffers) -> Result<()> {
+        let unreadable = || Error::unsupported(format!("dtype `{}`", self.piece.dtype.name), "no decoder");
+        let from = self.piece.dtype.format().ok_or_else(unreadable)?;
+        let to = self.tensor.format;
+        let source = &plan.files[self.piece.file];
+        let at = self.piece.at + self.first_in_piece * self.piece.dtype.bytes();
+        if from.id == to.id {
+            buffers.out.resize(n_bytes(from, self.n_elems), 0);
+            return Ok(source.read_at(at, &mut buffers.out)?);
+        }
+        let (decode, encode) = from.decode.zip(to.encode).ok_or_else(unreadable)?;
+        buffers.raw.resize(n_bytes(from, self.n_elems), 0);
+        source.read_at(at, &mut buffers.raw)?;
+        buffers.values.resize(self.n_elems as usize, 0.0);
+        decode(&buffers.raw, &mut buffers.values);
+        self.check_range(&buffers.values)?;
+        buffers.out.resize(n_bytes(to, self.n_elems), 0);
+        encode(&buffers.values, Importance::None, &mut buffers.out);
+        Ok(())
+    }
+
+    /// Refuses values that would become infinite.
+    fn check_range(&self, values: &[f32]) -> Result<()> {
+        let to = self.tensor.format;
+        let limit = overflow_limit(to);
+        let overflows = |v: f32| v.abs() >= limit && (v.is_finite() || to.quantized);
+        // NaN fails every comparison, so it is asked for by itself.
+        let unfit = |v: f32| overflows(v) || (to.quantized && v.is_nan());
+        let Some(i) = values.iter().position(|&v| unfit(v)) else {
+            return Ok(());
+        };
+        let object = format!("tensor `{}` element {}", self.tensor.name, self.first + i as u64);
+        let expected = format!(
+            "a value below {limit} as {} holds; pass `--outtype bf16` or `f32`",
+            to.name
+        );
+        Err(Error::mismatch(object, expected, values[i]))
+    }
+}
+
+fn n_bytes(format: &Format, n_elems: u64) -> usize {
+    format
+        .geometry
+        .row_bytes(n_elems)
+        .expect("chunks are whole blocks") as usize
+}
+
+/// The smallest magnitude that becomes infinite in a type.
+fn overflow_limit(format: &Format) -> f32 {
+    const F16: f32 = 65520.0;
+    match format.name {
+        "F16" => F16,
+        // The scale is F16 and a 127th of the block's largest magnitude.
+        "Q8_0" => F16 * 127.0,
+        "BF16" => f32::from_bits(0x7F7F_8000),
+        _ => f32::INFINITY,
+    }
+}
+
+/// Opens the output and compares it with its architecture.
+fn verify(path: &Path) -> Result<()> {
+    let file = GgufFile::open(path)?;
+    let (arch, hparams) = arch::describe(&file.metadata)?;
+    let layout = gguf::validate::layout(&file);
+    let tensors = check::check(&file, arch, &hparams);
+    let findings: Vec<_> = layout
+        .into_iter()
+        .chain(tensors)
+        .filter(|f| f.severe)
+        .map(|f| format!("`{}`: {}", f.object, f.what))
+        .collect();
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let object = format!("`{}` read back", path.display());
+    Err(Error::mismatch(
+        object,
+        "no findings",
+        shortened(&findings, N_SHOWN, "; "),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_where_rounding_reaches_infinity() {
+        for name in ["F16", "BF16"] {
+            let format = gguf_blocks::registry::by_name(name).expect("registered");
+            let (encode, decode) = (format.encode.expect("encoder"), format.decode.expect("decoder"));
+            let limit = overflow_limit(format);
+            for (value, finite) in [(limit, false), (f32::from_bits(limit.to_bits() - 1), true)] {
+                let (mut bytes, mut back) = ([0; 2], [0.0]);
+                encode(&[value], Importance::None, &mut bytes);
+                decode(&bytes, &mut back);
+                assert_eq!(back[0].is_finite(), finite, "{name} {value}");
+            }
+        }
+    }
+}
