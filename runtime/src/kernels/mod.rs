@@ -3,9 +3,23 @@
 //! All functions run on the rayon pool that they are called in. Results do not depend on the number of
 //! threads or on the CPU level.
 
+mod acts;
+pub(crate) mod attention;
 pub mod elementwise;
+mod exp;
+pub(crate) mod float;
+mod int;
+mod product;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use gguf_blocks::{Cpu, Format};
+
+pub use acts::Acts;
+pub use exp::{exp, exp_in_place};
+
+use crate::memory::GridMut;
+use product::{Path, Product};
 
 /// A stack of weight matrices of one tensor: `n_mats` matrices of `n_rows` rows of `n_cols` elements. A plain
 /// weight is a stack of one.
@@ -23,47 +37,62 @@ pub struct Weights<'a> {
     pub n_mats: usize,
 }
 
-/// Activation rows in front of a product: f32, and quantized when a type with integer kernels needs it.
-/// Reused from call to call without allocation.
-#[derive(Debug, Default)]
-pub struct Acts {}
-
-impl Acts {
-    /// Makes room for `n` rows of `n_cols` elements and drops what was there.
-    pub fn reset(&mut self, _n: usize, _n_cols: usize) {
-        todo!()
-    }
-    /// The f32 rows, row after row, to be filled after `reset`.
-    pub fn rows_mut(&mut self) -> &mut [f32] {
-        todo!()
-    }
-    /// The f32 rows.
-    pub fn rows(&self) -> &[f32] {
-        todo!()
-    }
-}
-
 /// `y[t][r] = w.row(r) . x[t]` for every activation row. `y` has `n * n_rows` elements. Weights must be a
 /// stack of one.
-pub fn matmul(_cpu: Cpu, _w: Weights<'_>, _x: &mut Acts, _y: &mut [f32]) {
-    todo!()
+pub fn matmul(cpu: Cpu, w: Weights<'_>, x: &mut Acts, y: &mut [f32]) {
+    assert_eq!(w.n_mats, 1, "a plain product has one matrix");
+    x.number_rows();
+    let path = prepare(cpu, &w, x);
+    run(cpu, path, w, x, x.identity(), &[0, x.n()], y);
 }
 
 /// Products with one matrix of the stack per group: pairs `group_starts[m] .. group_starts[m + 1]` use
 /// matrix `m`; pair `p` multiplies activation row `source[p]`; its result is `y[p * n_rows ..]`.
 /// `group_starts` has `n_mats + 1` entries and ends with `source.len()`.
 pub fn matmul_grouped(
-    _cpu: Cpu,
-    _w: Weights<'_>,
-    _x: &mut Acts,
-    _source: &[u32],
-    _group_starts: &[usize],
-    _y: &mut [f32],
+    cpu: Cpu,
+    w: Weights<'_>,
+    x: &mut Acts,
+    source: &[u32],
+    group_starts: &[usize],
+    y: &mut [f32],
 ) {
-    todo!()
+    let sorted = group_starts.is_sorted() && group_starts.first() == Some(&0);
+    assert!(sorted && group_starts.len() == w.n_mats + 1, "{} matrices have groups {group_starts:?}", w.n_mats);
+    assert_eq!(group_starts.last(), Some(&source.len()), "the groups hold all pairs");
+    assert!(source.iter().all(|&s| (s as usize) < x.n()), "the pairs use {} activation rows", x.n());
+    let path = prepare(cpu, &w, x);
+    run(cpu, path, w, x, source, group_starts, y);
 }
 
-/// `e^x`, the same bits at every CPU level, relative error below 2e-7.
-pub fn exp(_x: f32) -> f32 {
-    todo!()
+/// Chooses the kernels and quantizes the activations if these need it.
+fn prepare(cpu: Cpu, w: &Weights<'_>, x: &mut Acts) -> Path {
+    assert_eq!(x.n_cols(), w.n_cols, "activation rows and weight rows have one length");
+    let path = Path::of(cpu, w);
+    if path.is_int() {
+        x.quantize(cpu);
+    }
+    path
+}
+
+/// The last checks of sizes; below here they hold.
+fn run(
+    cpu: Cpu,
+    path: Path,
+    w: Weights<'_>,
+    x: &Acts,
+    source: &[u32],
+    group_starts: &[usize],
+    y: &mut [f32],
+) {
+    let geometry = w.format.geometry;
+    assert!(geometry.row_header_bytes == 0 && geometry.interleave == 1, "type `{}` is plain blocks", w.format.name);
+    let row_bytes = geometry.row_bytes(w.n_cols as u64).expect("a row is a whole number of blocks") as usize;
+    let n_bytes = row_bytes.checked_mul(w.n_rows).and_then(|n| n.checked_mul(w.n_mats));
+    assert_eq!(n_bytes, Some(w.bytes.len()), "{} matrices of {} rows of {row_bytes} bytes", w.n_mats, w.n_rows);
+    assert_eq!(y.len(), source.len() * w.n_rows, "a pair has a result for each of {} rows", w.n_rows);
+    if w.n_rows > 0 {
+        let product = Product { cpu, path, w, row_bytes, x, source, group_starts };
+        product.run(GridMut::new(y, w.n_rows));
+    }
 }

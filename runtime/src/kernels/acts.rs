@@ -1,0 +1,96 @@
+//! Activation rows in front of a product.
+
+use gguf_blocks::Cpu;
+use gguf_blocks::activation::{GROUP, GroupScale, Q8Row, quantize};
+use rayon::prelude::*;
+
+/// Values that one task quantizes.
+const TASK: usize = 1 << 15;
+
+/// Activation rows in front of a product: f32, and quantized when a type with integer kernels needs it.
+/// Reused from call to call without allocation.
+#[derive(Debug, Default)]
+pub struct Acts {
+    n: usize,
+    n_cols: usize,
+    x: Vec<f32>,
+    q: Vec<i8>,
+    scales: Vec<GroupScale>,
+    /// Whether `q` and `scales` belong to `x`.
+    quantized: bool,
+    /// `0..n`, grown as needed.
+    rows: Vec<u32>,
+}
+
+impl Acts {
+    /// Makes room for `n` rows of `n_cols` elements and drops what was there.
+    pub fn reset(&mut self, n: usize, n_cols: usize) {
+        (self.n, self.n_cols) = (n, n_cols);
+        self.x.resize(n * n_cols, 0.0);
+        self.quantized = false;
+    }
+
+    /// The f32 rows, row after row, to be filled after `reset`.
+    pub fn rows_mut(&mut self) -> &mut [f32] {
+        self.quantized = false;
+        &mut self.x
+    }
+
+    /// The f32 rows.
+    pub fn rows(&self) -> &[f32] {
+        &self.x
+    }
+
+    /// Number of rows.
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
+    /// Elements of a row.
+    pub fn n_cols(&self) -> usize {
+        self.n_cols
+    }
+
+    /// One row.
+    pub(super) fn row(&self, i: usize) -> &[f32] {
+        &self.x[i * self.n_cols..][..self.n_cols]
+    }
+
+    /// One quantized row; [`Self::quantize`] must have been called.
+    pub(super) fn q8_row(&self, i: usize) -> Q8Row<'_> {
+        let n_groups = self.n_cols / GROUP;
+        Q8Row {
+            q: &self.q[i * self.n_cols..][..self.n_cols],
+            scales: &self.scales[i * n_groups..][..n_groups],
+        }
+    }
+
+    /// Makes [`Self::identity`] reach `n`.
+    pub(super) fn number_rows(&mut self) {
+        self.rows.extend(self.rows.len() as u32..self.n as u32);
+    }
+
+    /// The numbers of the rows; [`Self::number_rows`] must have been called.
+    pub(super) fn identity(&self) -> &[u32] {
+        &self.rows[..self.n]
+    }
+
+    /// Quantizes all rows unless that has been done. The length of a row must be a multiple of 32.
+    pub(super) fn quantize(&mut self, cpu: Cpu) {
+        if self.quantized {
+            return;
+        }
+        self.q.resize(self.x.len(), 0);
+        self.scales.resize(self.x.len() / GROUP, GroupScale::default());
+        if self.x.len() <= TASK {
+            quantize(cpu, &self.x, &mut self.q, &mut self.scales);
+        } else {
+            self.x
+                .par_chunks(TASK)
+                .zip(self.q.par_chunks_mut(TASK))
+                .zip(self.scales.par_chunks_mut(TASK / GROUP))
+                .for_each(|((x, q), scales)| quantize(cpu, x, q, scales));
+        }
+        self.quantized = true;
+    }
+}
