@@ -11,6 +11,8 @@ pub mod registry;
 mod rows;
 mod search;
 mod six_bit;
+#[cfg(test)]
+mod test_random;
 pub mod tile;
 mod types;
 #[cfg(target_arch = "x86_64")]

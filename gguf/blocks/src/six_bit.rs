@@ -95,7 +95,7 @@ fn plain(x: &[f32; 256], grid: &Grid) -> SuperBlock {
 
     let (scale_unit, scales) = round_to_six_bits(&found.scale);
     let (min_unit, mins) = round_to_six_bits(&found.min);
-    finish(x, grid.n_max, found, (scale_unit, scales), (min_unit, mins))
+    finish(x, grid.n_max, &found, (scale_unit, scales), (min_unit, mins))
 }
 
 /// Encodes with importance.
@@ -112,7 +112,7 @@ fn weighted(x: &[f32; 256], importance: &[f32; 256], grid: &Grid) -> SuperBlock 
     let (mut scales, mut mins) = ([0; LANES], [0; LANES]);
     let scale_unit = positive(63.0, &found.scale, &sub_weight, &mut scales);
     let min_unit = positive(63.0, &found.min, &sub_weight, &mut mins);
-    finish(x, grid.n_max, found, (scale_unit, scales), (min_unit, mins))
+    finish(x, grid.n_max, &found, (scale_unit, scales), (min_unit, mins))
 }
 
 /// The sub-blocks side by side.
@@ -136,7 +136,7 @@ fn round_to_six_bits(values: &[f32; 8]) -> (f32, [u8; 8]) {
 fn finish(
     x: &[f32; 256],
     n_max: f32,
-    found: Affine<SUB>,
+    found: &Affine<SUB>,
     (scale_unit, scales): (f32, [u8; 8]),
     (min_unit, mins): (f32, [u8; 8]),
 ) -> SuperBlock {

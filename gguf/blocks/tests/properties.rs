@@ -1,0 +1,181 @@
+//! Properties that every decoder and encoder has, on generated rows.
+
+use gguf_blocks::half_bulk::first_non_finite;
+use gguf_blocks::{Format, Importance, registry};
+use proptest::prelude::*;
+
+/// The types that can be encoded.
+fn encoders() -> impl Iterator<Item = &'static Format> {
+    registry::all().iter().copied().filter(|f| f.encode.is_some())
+}
+
+fn encode(format: &Format, src: &[f32], importance: Importance<'_>) -> Vec<u8> {
+    let n_bytes = format.geometry.row_bytes(src.len() as u64).unwrap() as usize;
+    let mut out = vec![0; n_bytes];
+    (format.encode.unwrap())(src, importance, &mut out);
+    out
+}
+
+fn decode(format: &Format, bytes: &[u8]) -> Vec<f32> {
+    let blocks = bytes.len() / format.geometry.block_bytes;
+    let mut out = vec![f32::NAN; blocks * format.geometry.block_elems];
+    (format.decode.unwrap())(bytes, &mut out);
+    out
+}
+
+/// A value of any sign and magnitude that halves can carry the scale of, zeros included.
+fn wild() -> impl Strategy<Value = f32> {
+    prop_oneof![
+        4 => (-1.0f32..1.0, -40i32..14).prop_map(|(m, e)| m * 2.0f32.powi(e)),
+        4 => -1.0f32..1.0,
+        1 => Just(0.0),
+        1 => Just(-0.0),
+    ]
+}
+
+/// Two super-blocks of values, whole stretches of them zero at times.
+fn row() -> impl Strategy<Value = Vec<f32>> {
+    (
+        prop::collection::vec(wild(), 512),
+        prop::collection::vec(prop::bool::weighted(0.1), 32),
+    )
+        .prop_map(|(mut row, zero)| {
+            for (values, zero) in row.chunks_mut(16).zip(zero) {
+                if zero {
+                    values.fill(0.0);
+                }
+            }
+            row
+        })
+}
+
+fn importance() -> impl Strategy<Value = Vec<f32>> {
+    prop::collection::vec(prop_oneof![9 => 0.0f32..10.0, 1 => Just(0.0)], 512)
+}
+
+fn square_error(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum()
+}
+
+/// The square error that the bits of a type allow: a uniform grid with half a bit a weight spent on scales, or
+/// for floats the fewest bits of a mantissa, those of `BF16`.
+fn noise(format: &Format, row: &[f32]) -> f64 {
+    let norm: f64 = row.iter().map(|v| f64::from(*v).powi(2)).sum();
+    let bits = if format.quantized {
+        format.geometry.bits_per_weight() - 0.5
+    } else {
+        8.0
+    };
+    norm * 4.0f64.powf(-bits)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn finite_rows_stay_finite(row in row(), weights in importance()) {
+        for format in encoders() {
+            for importance in [Importance::None, Importance::Column(&weights)] {
+                if format.requires_importance && matches!(importance, Importance::None) {
+                    continue;
+                }
+                let bytes = encode(format, &row, importance);
+                prop_assert_eq!((format.check)(&bytes), None, "{}", format.name);
+                let values = decode(format, &bytes);
+                prop_assert_eq!(first_non_finite(&values), None, "{}", format.name);
+            }
+        }
+    }
+
+    /// What lies on the type's own grid stays close when it is encoded once more, even where a super-block has
+    /// sub-blocks of very different scales and the search settles for others.
+    #[test]
+    fn decoded_rows_encode_to_almost_themselves(row in row()) {
+        for format in encoders().filter(|f| !f.requires_importance) {
+            let once = decode(format, &encode(format, &row, Importance::None));
+            let twice = decode(format, &encode(format, &once, Importance::None));
+            let bound = if format.quantized { 10.0 * noise(format, &once) } else { 0.0 };
+            let error = square_error(&once, &twice);
+            prop_assert!(error <= bound, "{}: {error} above {bound}", format.name);
+        }
+    }
+
+    #[test]
+    fn the_error_fits_the_bits(row in prop::collection::vec(-1.0f32..1.0, 512)) {
+        for format in encoders().filter(|f| !f.requires_importance) {
+            let bound = 3.0 * noise(format, &row);
+            let error = square_error(&row, &decode(format, &encode(format, &row, Importance::None)));
+            prop_assert!(error <= bound, "{}: {error} above {bound}", format.name);
+        }
+    }
+
+    #[test]
+    fn any_bytes_decode(bytes in prop::collection::vec(any::<u8>(), 1024)) {
+        for format in registry::all() {
+            let whole = bytes.len() / format.geometry.block_bytes * format.geometry.block_bytes;
+            let unsound = (format.check)(&bytes[..whole]);
+            if format.decode.is_some() {
+                let values = decode(format, &bytes[..whole]);
+                let first = first_non_finite(&values).map(|i| i / format.geometry.block_elems);
+                // A sound scale can still overflow with a large code; an unsound one is found no later.
+                if let (Some(unsound), Some(first)) = (unsound, first) {
+                    prop_assert!(unsound <= first || format.quantized, "{}", format.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_floats_encode(bits in prop::collection::vec(any::<u32>(), 512), weights in importance()) {
+        let row: Vec<f32> = bits.into_iter().map(f32::from_bits).collect();
+        for format in encoders() {
+            for importance in [Importance::None, Importance::Column(&weights)] {
+                if format.requires_importance && matches!(importance, Importance::None) {
+                    continue;
+                }
+                let once = encode(format, &row, importance);
+                prop_assert_eq!(&once, &encode(format, &row, importance), "{}", format.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_unsound_block_is_named() {
+    for format in encoders() {
+        let g = format.geometry;
+        let row = vec![0.5; 4 * g.block_elems];
+        let weights = vec![1.0; row.len()];
+        let bytes = encode(format, &row, Importance::Column(&weights));
+        assert_eq!((format.check)(&bytes), None, "{}", format.name);
+        let mut found = BlockHits::default();
+        for at in 0..g.block_bytes {
+            let mut broken = bytes.clone();
+            // All exponent bits of whatever float ends here.
+            broken[2 * g.block_bytes + at] = 0xff;
+            if at > 0 {
+                broken[2 * g.block_bytes + at - 1] = 0xff;
+            }
+            found.count((format.check)(&broken));
+        }
+        assert!(found.third > 0, "{}: nothing found", format.name);
+        assert_eq!(found.others, 0, "{}", format.name);
+    }
+}
+
+/// How often the check pointed at the broken block, and how often at another.
+#[derive(Default)]
+struct BlockHits {
+    third: usize,
+    others: usize,
+}
+
+impl BlockHits {
+    fn count(&mut self, hit: Option<usize>) {
+        match hit {
+            Some(2) => self.third += 1,
+            Some(_) => self.others += 1,
+            None => {}
+        }
+    }
+}

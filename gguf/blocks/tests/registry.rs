@@ -1,0 +1,105 @@
+//! What holds for every registered type.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use gguf_blocks::{Format, TypeId, registry};
+
+/// The folders under `src/types`.
+fn folders() -> BTreeSet<String> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/types");
+    std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_type().unwrap().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect()
+}
+
+/// The folder a type's record stands in: its name, except for the types that only pass through.
+fn folder(format: &Format) -> String {
+    if format.decode.is_some() {
+        format.name.to_lowercase()
+    } else {
+        "plain".to_owned()
+    }
+}
+
+#[test]
+fn every_folder_is_registered_and_every_record_has_its_folder() {
+    let registered: BTreeSet<_> = registry::all().iter().map(|f| folder(f)).collect();
+    assert_eq!(folders(), registered);
+}
+
+#[test]
+fn ids_ascend_and_names_differ() {
+    let formats = registry::all();
+    assert!(formats.is_sorted_by(|a, b| a.id < b.id));
+    let names: BTreeSet<_> = formats.iter().map(|f| f.name.to_lowercase()).collect();
+    assert_eq!(names.len(), formats.len());
+}
+
+#[test]
+fn look_ups_find_each_type_and_nothing_else() {
+    for format in registry::all() {
+        assert_eq!(format.name, format.name.to_uppercase());
+        for name in [format.name.to_owned(), format.name.to_lowercase()] {
+            assert!(std::ptr::eq(registry::by_name(&name).unwrap(), *format));
+        }
+        assert!(std::ptr::eq(registry::by_id(format.id).unwrap(), *format));
+    }
+    assert!(registry::by_name("Q4").is_none());
+    // Numbers of types that were taken out of the format.
+    for id in [4, 5, 31, 36, u32::MAX] {
+        assert!(registry::by_id(TypeId(id)).is_none());
+    }
+}
+
+#[test]
+fn records_are_consistent() {
+    for format in registry::all() {
+        let g = format.geometry;
+        assert!(
+            g.block_elems > 0 && g.block_bytes > 0 && g.interleave > 0,
+            "{}",
+            format.name
+        );
+        let few_bits = format.decode.is_some() && g.bits_per_weight() < 16.0;
+        assert_eq!(format.quantized, few_bits, "{}", format.name);
+        assert!(
+            format.encode.is_none() || format.decode.is_some(),
+            "{}",
+            format.name
+        );
+        assert!(
+            !format.requires_importance || format.encode.is_some(),
+            "{}",
+            format.name
+        );
+        assert!(
+            !format.doc.is_empty() && !format.doc.ends_with('.'),
+            "{}",
+            format.name
+        );
+    }
+}
+
+#[test]
+fn rows_are_whole_blocks() {
+    for format in registry::all() {
+        let g = format.geometry;
+        let elems = g.block_elems as u64;
+        assert_eq!(g.row_bytes(0), Some(g.row_header_bytes as u64));
+        assert_eq!(
+            g.row_bytes(7 * elems),
+            Some((7 * g.block_bytes + g.row_header_bytes) as u64)
+        );
+        if elems > 1 {
+            assert_eq!(g.row_bytes(7 * elems + 1), None);
+        }
+        assert_eq!(
+            g.row_bytes(u64::MAX / elems * elems).is_none(),
+            g.block_bytes > g.block_elems
+        );
+    }
+}
