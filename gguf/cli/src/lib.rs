@@ -1,6 +1,38 @@
 //! What the suite's programs share: exit codes, messages, progress, thread pools, tables.
+//!
+//! A program is a clap parser and a function: [`run`] ties them together. The function does its work through
+//! the library crates and returns a [`Failure`] where it cannot go on; nothing else decides about exit codes
+//! and nothing else writes `error:` lines, so that every program of the suite fails in the same way:
+//!
+//! * exit 0: done; also when whoever read the output closed it (`| head`);
+//! * exit 1: the input is bad or a check failed;
+//! * exit 2: the command line or the environment is at fault.
+//!
+//! Data goes to stdout through [`print_data`], [`print_json`] and [`write_data`], the one place that knows
+//! about closed pipes. Talk goes to stderr: [`warn`], [`Progress`] and [`Progress::note`]. A failure is one
+//! line, whatever was wrong.
+//!
+//! Options that mean the same everywhere are flattened in: [`ThreadArgs`], [`OutputArgs`], [`TalkArgs`].
+//! Each program owns its thread pool ([`thread_pool`]); the global pool of rayon is never used, so that `-t`
+//! holds for everything.
+//!
+//! The crate knows no format and no model; it takes [`gguf::Error`] apart only to choose the exit code.
 
-use std::process::ExitCode;
+mod args;
+mod pool;
+mod preview;
+mod progress;
+mod run;
+mod table;
+mod talk;
+
+pub use args::{OutputArgs, TalkArgs, ThreadArgs};
+pub use pool::thread_pool;
+pub use preview::preview;
+pub use progress::{Progress, Unit};
+pub use run::{run, run_with_default};
+pub use table::{human_bytes, human_time, table};
+pub use talk::{print_data, print_json, warn, write_data};
 
 /// Why a program stops, by exit code.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +43,9 @@ pub enum Failure {
     /// Exit 2: the command line or the environment is at fault (missing file, full disk, existing output).
     #[error("{0}")]
     Usage(String),
+    /// Exit 0: whoever reads the output has closed it. Made by [`write_data`] alone.
+    #[error("the output was closed")]
+    Closed,
 }
 
 impl From<gguf::Error> for Failure {
@@ -24,63 +59,3 @@ impl From<gguf::Error> for Failure {
 
 /// Result of a program's steps.
 pub type Result<T> = std::result::Result<T, Failure>;
-
-/// Runs a program: parses `A` from the command line, calls `f`, prints a failure as one line `error: ..` to
-/// stderr and maps it to the exit code. A closed pipe on stdout is success.
-pub fn run<A: clap::Parser>(_f: impl FnOnce(A) -> Result<()>) -> ExitCode {
-    todo!()
-}
-
-/// A rayon pool of `n` threads (0 = as many as the machine offers). Programs run all parallel work inside
-/// `pool.install`.
-pub fn thread_pool(_n: usize) -> Result<rayon::ThreadPool> {
-    todo!()
-}
-
-/// Writes a line of data to stdout; a closed pipe ends the program quietly.
-pub fn print_data(_text: &str) -> Result<()> {
-    todo!()
-}
-
-/// Progress of long work on stderr: a bar with rate and time left on a terminal, else a plain line every few
-/// seconds; silent when `quiet`.
-#[derive(Debug)]
-pub struct Progress {}
-
-/// What the steps of a progress are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the variants say it")]
-pub enum Unit {
-    Bytes,
-    Chunks,
-    Tensors,
-}
-
-impl Progress {
-    /// Starts `total` steps under a short label.
-    pub fn new(_label: &str, _total: u64, _unit: Unit, _quiet: bool) -> Self {
-        todo!()
-    }
-    /// Adds steps done.
-    pub fn add(&self, _n: u64) {
-        todo!()
-    }
-    /// A line of talk that does not tear the bar.
-    pub fn note(&self, _line: &str) {
-        todo!()
-    }
-    /// Ends it.
-    pub fn finish(self) {
-        todo!()
-    }
-}
-
-/// A plain-text table for people: headers, rows, the named columns right-aligned.
-pub fn table(_headers: &[&str], _rows: &[Vec<String>], _right: &[usize]) -> String {
-    todo!()
-}
-
-/// A byte count as people write it: `1.07 GiB`.
-pub fn human_bytes(_n: u64) -> String {
-    todo!()
-}

@@ -1,0 +1,207 @@
+//! Progress of long work.
+
+use std::io::IsTerminal;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::talk::say;
+use crate::{human_bytes, human_time};
+
+/// Time between two lines where there is no terminal.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Progress of long work on stderr: a bar with rate and time left on a terminal, else a plain line every few
+/// seconds; silent when `quiet`.
+#[derive(Debug)]
+pub struct Progress {
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    Quiet,
+    Bar(ProgressBar),
+    Lines(Lines),
+}
+
+/// What the steps of a progress are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the variants say it")]
+pub enum Unit {
+    Bytes,
+    Chunks,
+    Tensors,
+}
+
+impl Unit {
+    fn template(self) -> &'static str {
+        match self {
+            Self::Bytes => {
+                "{prefix} [{bar:30}] {percent}% of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left"
+            }
+            Self::Chunks => "{prefix} [{bar:30}] {pos} of {len} chunks, {per_sec}, {eta} left",
+            Self::Tensors => "{prefix} [{bar:30}] {pos} of {len} tensors, {per_sec}, {eta} left",
+        }
+    }
+
+    fn amount(self, n: u64) -> String {
+        match self {
+            Self::Bytes => human_bytes(n),
+            Self::Chunks => format!("{n} chunks"),
+            Self::Tensors => format!("{n} tensors"),
+        }
+    }
+
+    fn rate(self, per_second: f64) -> String {
+        match self {
+            Self::Bytes => format!("{}/s", human_bytes(per_second as u64)),
+            Self::Chunks => format!("{per_second:.2} chunks/s"),
+            Self::Tensors => format!("{per_second:.2} tensors/s"),
+        }
+    }
+}
+
+/// Plain lines, at most one every [`INTERVAL`].
+#[derive(Debug)]
+struct Lines {
+    label: String,
+    total: u64,
+    unit: Unit,
+    start: Instant,
+    done: AtomicU64,
+    last: Mutex<Instant>,
+}
+
+impl Lines {
+    fn add(&self, n: u64) {
+        let done = self.done.fetch_add(n, Ordering::Relaxed) + n;
+        // Another thread that is at it prints the line.
+        let Ok(mut last) = self.last.try_lock() else {
+            return;
+        };
+        if last.elapsed() >= INTERVAL {
+            *last = Instant::now();
+            say(&self.line(done, self.start.elapsed()));
+        }
+    }
+
+    fn line(&self, done: u64, elapsed: Duration) -> String {
+        let seconds = elapsed.as_secs_f64().max(1e-9);
+        let rate = done as f64 / seconds;
+        let left = self.total.saturating_sub(done);
+        let percent = if self.total == 0 {
+            100.0
+        } else {
+            done as f64 * 100.0 / self.total as f64
+        };
+        let outlook = if left == 0 {
+            format!(", took {}", human_time(elapsed))
+        } else if rate > 0.0 {
+            let left = Duration::try_from_secs_f64(left as f64 / rate).unwrap_or(Duration::MAX);
+            format!(", {} left", human_time(left))
+        } else {
+            String::new()
+        };
+        let (total, rate) = (self.unit.amount(self.total), self.unit.rate(rate));
+        format!("{}: {percent:.0} % of {total}, {rate}{outlook}", self.label)
+    }
+}
+
+impl Progress {
+    /// Starts `total` steps under a short label.
+    pub fn new(label: &str, total: u64, unit: Unit, quiet: bool) -> Self {
+        if quiet {
+            return Self { form: Form::Quiet };
+        }
+        if std::io::stderr().is_terminal() {
+            let style = ProgressStyle::with_template(unit.template()).expect("a valid template");
+            let bar = ProgressBar::new(total).with_style(style.progress_chars("=> "));
+            return Self {
+                form: Form::Bar(bar.with_prefix(label.to_owned())),
+            };
+        }
+        let now = Instant::now();
+        let label = label.to_owned();
+        let lines = Lines {
+            label,
+            total,
+            unit,
+            start: now,
+            done: AtomicU64::new(0),
+            last: Mutex::new(now),
+        };
+        Self {
+            form: Form::Lines(lines),
+        }
+    }
+
+    /// Adds steps done.
+    pub fn add(&self, n: u64) {
+        match &self.form {
+            Form::Quiet => {}
+            Form::Bar(bar) => bar.inc(n),
+            Form::Lines(lines) => lines.add(n),
+        }
+    }
+
+    /// A line of talk that does not tear the bar.
+    pub fn note(&self, line: &str) {
+        match &self.form {
+            Form::Quiet => {}
+            Form::Bar(bar) => bar.suspend(|| say(line)),
+            Form::Lines(_) => say(line),
+        }
+    }
+
+    /// Ends it.
+    pub fn finish(self) {
+        match &self.form {
+            Form::Quiet => {}
+            Form::Bar(bar) => bar.finish_and_clear(),
+            Form::Lines(lines) => {
+                let elapsed = lines.start.elapsed();
+                // Short work that never had a line does not get one now.
+                if elapsed >= INTERVAL {
+                    say(&lines.line(lines.done.load(Ordering::Relaxed), elapsed));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicU64;
+    use std::time::{Duration, Instant};
+
+    use super::{Lines, Unit};
+
+    fn lines(total: u64, unit: Unit) -> Lines {
+        let (start, last) = (Instant::now(), Mutex::new(Instant::now()));
+        Lines {
+            label: "work".to_owned(),
+            total,
+            unit,
+            start,
+            done: AtomicU64::new(0),
+            last,
+        }
+    }
+
+    #[test]
+    fn lines_tell_share_rate_and_time_left() {
+        let text = lines(100 << 20, Unit::Bytes).line(25 << 20, Duration::from_secs(10));
+        assert_eq!(text, "work: 25 % of 100 MiB, 2.50 MiB/s, 30 s left");
+        let text = lines(80, Unit::Chunks).line(80, Duration::from_secs(160));
+        assert_eq!(text, "work: 100 % of 80 chunks, 0.50 chunks/s, took 2 min 40 s");
+        assert_eq!(
+            lines(0, Unit::Tensors).line(0, Duration::ZERO),
+            "work: 100 % of 0 tensors, 0.00 tensors/s, took 0.0 s"
+        );
+        assert!(!lines(10, Unit::Tensors).line(0, Duration::ZERO).contains("left"));
+    }
+}

@@ -1,0 +1,190 @@
+//! From the command line to the exit code.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+
+use crate::talk::say;
+use crate::{Failure, Result};
+
+/// Runs a program: parses `A` from the command line, calls `f`, prints a failure as one line `error: ..` to
+/// stderr and maps it to the exit code. A closed pipe on stdout is success.
+pub fn run<A: clap::Parser>(f: impl FnOnce(A) -> Result<()>) -> ExitCode {
+    execute(std::env::args_os().collect(), f)
+}
+
+/// As [`run`], for a program with subcommands that has a usual one: `default` is put in where the command line
+/// names none. Options may stand in front of the subcommand.
+pub fn run_with_default<A: clap::Parser>(default: &str, f: impl FnOnce(A) -> Result<()>) -> ExitCode {
+    let args = subcommand_first(&A::command(), std::env::args_os().collect(), default);
+    execute(args, f)
+}
+
+fn execute<A: clap::Parser>(args: Vec<OsString>, f: impl FnOnce(A) -> Result<()>) -> ExitCode {
+    let args = match A::try_parse_from(args) {
+        Ok(args) => args,
+        Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            // A closed pipe is all that can go wrong here.
+            drop(e.print());
+            return ExitCode::SUCCESS;
+        }
+        Err(e) => {
+            say(&usage_line(&e.render().to_string()));
+            return ExitCode::from(2);
+        }
+    };
+    let (line, code) = match f(args) {
+        Ok(()) | Err(Failure::Closed) => return ExitCode::SUCCESS,
+        Err(Failure::Input(line)) => (line, 1),
+        Err(Failure::Usage(line)) => (line, 2),
+    };
+    say(&format!("error: {}", line.replace('\n', " ")));
+    ExitCode::from(code)
+}
+
+/// clap's message about a wrong command line on one line, without the usage that follows it.
+fn usage_line(message: &str) -> String {
+    let mut line = String::new();
+    for part in message.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        if part.starts_with("Usage:") || part.starts_with("For more information") {
+            break;
+        }
+        if !line.is_empty() {
+            line.push_str(if part.starts_with("tip:") { "; " } else { " " });
+        }
+        line.push_str(part);
+    }
+    line.push_str(" (see `--help`)");
+    line
+}
+
+/// Moves the subcommand to the front of the arguments, or puts `default` there if none is named. The first
+/// argument that is neither an option nor an option's value is the subcommand if it is the name of one.
+fn subcommand_first(command: &clap::Command, mut args: Vec<OsString>, default: &str) -> Vec<OsString> {
+    let mut i = 1;
+    while let Some(arg) = args.get(i).and_then(|a| a.to_str()) {
+        if matches!(arg, "-h" | "--help" | "-V" | "--version") {
+            return args;
+        }
+        if arg == "--" || !arg.starts_with('-') {
+            break;
+        }
+        i += if takes_next(command, arg) { 2 } else { 1 };
+    }
+    let named = args.get(i).and_then(|a| a.to_str());
+    let name = match named {
+        Some("help") => return args,
+        Some(name) if command.find_subcommand(name).is_some() => args.remove(i),
+        _ => default.into(),
+    };
+    args.insert(1.min(args.len()), name);
+    args
+}
+
+/// Whether an option takes the next argument as its value, in any of the subcommands.
+fn takes_next(command: &clap::Command, option: &str) -> bool {
+    let mut options = command.get_subcommands().flat_map(clap::Command::get_arguments);
+    options.any(|a| {
+        let long = a.get_long().is_some_and(|l| option.strip_prefix("--") == Some(l));
+        let short = a
+            .get_short()
+            .is_some_and(|s| option.strip_prefix('-').is_some_and(|o| o.chars().eq([s])));
+        (long || short) && a.get_action().takes_values()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use clap::{Parser, Subcommand};
+
+    use super::{subcommand_first, usage_line};
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(subcommand)]
+        command: Command,
+    }
+
+    #[derive(Debug, PartialEq, Subcommand)]
+    enum Command {
+        Show {
+            file: String,
+            #[arg(long)]
+            json: bool,
+            #[arg(short, long)]
+            key: Option<String>,
+        },
+        Check {
+            file: String,
+            #[arg(long)]
+            json: bool,
+        },
+    }
+
+    fn parse(line: &str) -> Result<Command, clap::Error> {
+        let args: Vec<OsString> = std::iter::once("tool")
+            .chain(line.split_whitespace())
+            .map(Into::into)
+            .collect();
+        let args = subcommand_first(&<Cli as clap::CommandFactory>::command(), args, "show");
+        Cli::try_parse_from(args).map(|c| c.command)
+    }
+
+    #[test]
+    fn options_stand_anywhere_and_the_usual_subcommand_can_be_left_out() {
+        let show = |json, key: Option<&str>| Command::Show {
+            file: "f".to_owned(),
+            json,
+            key: key.map(str::to_owned),
+        };
+        for (line, expected) in [
+            ("f", show(false, None)),
+            ("show f --json", show(true, None)),
+            ("--json f", show(true, None)),
+            ("f --json", show(true, None)),
+            ("--json show f", show(true, None)),
+            ("--key check f", show(false, Some("check"))),
+            ("-k check f", show(false, Some("check"))),
+            ("--key=check f", show(false, Some("check"))),
+            ("-- f", show(false, None)),
+            (
+                "--json check f",
+                Command::Check {
+                    file: "f".to_owned(),
+                    json: true,
+                },
+            ),
+            (
+                "check f",
+                Command::Check {
+                    file: "f".to_owned(),
+                    json: false,
+                },
+            ),
+        ] {
+            assert_eq!(parse(line).expect(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn wrong_command_lines_give_one_line() {
+        let line = |args| usage_line(&parse(args).expect_err(args).render().to_string());
+        let text = line("f --jsom");
+        assert_eq!(
+            text,
+            "error: unexpected argument '--jsom' found; tip: a similar argument exists: '--json' (see `--help`)"
+        );
+        assert_eq!(
+            line(""),
+            "error: the following required arguments were not provided: <FILE> (see `--help`)"
+        );
+        assert!(
+            line("f --key").contains("a value is required for '--key <KEY>'"),
+            "{}",
+            line("f --key")
+        );
+    }
+}

@@ -1,0 +1,103 @@
+//! Tables and numbers as people read them.
+
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+
+/// Columns apart by blanks, a rule under the header.
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-'));
+
+/// A plain-text table for people: headers, rows, the named columns right-aligned.
+pub fn table(headers: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(STYLE)
+        .set_header(headers.to_vec())
+        .add_rows(rows.iter().cloned());
+    for (i, column) in table.column_iter_mut().enumerate() {
+        // One more blank comes from the style.
+        column.set_padding((0, 1));
+        if right.contains(&i) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+/// A byte count as people write it: `1.07 GiB`.
+pub fn human_bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = 0;
+    // 999.5 is where three digits round to four.
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let decimals = if value < 9.995 {
+        2
+    } else {
+        usize::from(value < 99.95)
+    };
+    format!("{value:.decimals$} {}", UNITS[unit])
+}
+
+/// A span of time as people say it: `3 min 5 s`.
+pub fn human_time(time: Duration) -> String {
+    let s = time.as_secs();
+    match (s / 3600, s / 60 % 60, s % 60) {
+        (0, 0, _) if s < 10 => format!("{:.1} s", time.as_secs_f64()),
+        (0, 0, s) => format!("{s} s"),
+        (0, min, s) => format!("{min} min {s} s"),
+        (h, min, _) => format!("{h} h {min} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{human_bytes, human_time, table};
+
+    #[test]
+    fn bytes_have_three_digits() {
+        for (n, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.00 KiB"),
+            (1 << 20, "1.00 MiB"),
+            (10_230, "9.99 KiB"),
+            (10_235, "10.0 KiB"),
+            (1_023_500, "0.98 MiB"),
+            (1_150_000_000, "1.07 GiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(human_bytes(n), text, "{n}");
+        }
+    }
+
+    #[test]
+    fn times_have_two_units() {
+        for (ms, text) in [
+            (1_240, "1.2 s"),
+            (59_900, "59 s"),
+            (185_000, "3 min 5 s"),
+            (7_500_000, "2 h 5 min"),
+        ] {
+            assert_eq!(human_time(Duration::from_millis(ms)), text);
+        }
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [
+            vec!["a".to_owned(), "1".to_owned()],
+            vec!["longer".to_owned(), "100".to_owned()],
+        ];
+        let text = table(&["name", "n"], &rows, &[1]);
+        assert_eq!(text, "name      n\n------------\na         1\nlonger  100");
+    }
+}
