@@ -201,10 +201,9 @@ fn check_unique(tokens: &[String]) -> Result<()> {
 fn check_merges(merges: &[String], tokens: &[String]) -> Result<()> {
     let known: std::collections::HashSet<&str> = tokens.iter().map(String::as_str).collect();
     for merge in merges {
-        let parts = merge
-            .get(1..)
-            .and_then(|rest| rest.find(' '))
-            .map(|at| merge.split_at(at + 1));
+        // A part is at least one byte, so the first blank that can divide is at 1.
+        let blank = merge.bytes().skip(1).position(|b| b == b' ').map(|at| at + 1);
+        let parts = blank.map(|at| merge.split_at(at));
         let sound = parts.is_some_and(|(left, right)| {
             let right = &right[1..];
             known.contains(left) && known.contains(right) && known.contains(format!("{left}{right}").as_str())

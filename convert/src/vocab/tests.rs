@@ -56,7 +56,7 @@ fn merges_come_in_both_forms() {
         ("b a", false),
         ("ab", false),
         ("", false),
-        ("  \u{20} ", true),
+        ("   ", true),
     ] {
         assert_eq!(
             check_merges(&[merge.to_owned()], &known).is_ok(),
@@ -93,10 +93,10 @@ fn pre_tokenizers_are_recognised_by_structure() {
 fn unknown_pre_tokenizers_are_refused_with_a_way_out() {
     let mut changed = qwen2();
     let regex = &mut changed["pretokenizers"][0]["pattern"]["Regex"];
-    *regex = json!(regex.as_str().expect("text").replace(r"|\p{N}|", r"|\p{N}{7}|"));
+    *regex = json!(regex.as_str().expect("text").replace(r"+[\r\n]*", r"+[\r\n]?"));
     let message = recognised(&changed, None).expect_err("unknown").to_string();
     assert!(
-        message.contains(r"\p{N}{7}") && message.contains("--pre qwen2"),
+        message.contains(r"+[\r\n]?") && message.contains("--pre qwen2"),
         "{message}"
     );
     assert_eq!(recognised(&changed, Some("qwen2")).expect("named"), "qwen2");
