@@ -71,7 +71,9 @@ pub enum Error {
         found: u32,
     },
     /// A sequence has no room left.
-    #[error("sequence {seq} is full: all {n_ctx} positions of the context are taken; ask for a longer context")]
+    #[error(
+        "sequence {seq} is full: all {n_ctx} positions of the context are taken; ask for a longer context"
+    )]
     ContextFull {
         /// The sequence.
         seq: u32,
@@ -93,6 +95,17 @@ pub enum Error {
         n_ctx: usize,
         /// Tokens of the text.
         found: usize,
+    },
+    /// Whoever takes the results wants no more; it knows why.
+    #[error("stopped by the receiver of the results")]
+    Stopped,
+    /// A base file with a value that is no number.
+    #[error("`{}`: {what}", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where, expected and found.
+        what: String,
     },
     /// The model computed a logit that is no number.
     #[error(

@@ -19,6 +19,10 @@ pub(crate) fn run(w: &FfnWeights, env: &mut Env<'_>, s: &mut Scratch) {
 pub(crate) fn activate(gate: &[f32], up: &[f32], n_ff: usize, out: &mut Acts) {
     out.reset(gate.len() / n_ff, n_ff);
     let inputs = gate.par_chunks(n_ff).zip(up.par_chunks(n_ff));
-    let rows = out.rows_mut().par_chunks_mut(n_ff).zip(inputs).with_min_len(MIN_ROWS);
+    let rows = out
+        .rows_mut()
+        .par_chunks_mut(n_ff)
+        .zip(inputs)
+        .with_min_len(MIN_ROWS);
     rows.for_each(|(o, (g, u))| silu_mul(g, u, o));
 }

@@ -68,7 +68,10 @@ impl Scratch {
                 ropes.push(RopeTable::new(rope, settings.n_ctx));
             }
         }
-        Self { ropes, ..Self::default() }
+        Self {
+            ropes,
+            ..Self::default()
+        }
     }
 
     /// Bytes that buffers grow to for micro-batches of full size; `None` on overflow.
@@ -113,7 +116,10 @@ fn widths(model: &Model) -> Widths {
         act = act.max(n_ff);
         routed = routed.max(pairs);
     }
-    Widths { plain: 2 * spec.n_embd + qkv + gate_up + routed, acts: spec.n_embd + mixed + act }
+    Widths {
+        plain: 2 * spec.n_embd + qkv + gate_up + routed,
+        acts: spec.n_embd + mixed + act,
+    }
 }
 
 /// What products need beside their operands.
@@ -128,7 +134,13 @@ impl Env<'_> {
     pub(crate) fn matmul(&mut self, w: &Tensor, x: &mut Acts, y: &mut Vec<f32>) {
         let weights = self.model.weights(w);
         if let Some(o) = &mut self.observer {
-            o.input(&w.name, Input::Dense { rows: x.rows(), n_cols: weights.n_cols });
+            o.input(
+                &w.name,
+                Input::Dense {
+                    rows: x.rows(),
+                    n_cols: weights.n_cols,
+                },
+            );
         }
         y.resize(x.rows().len() / weights.n_cols * w.n_rows(), 0.0);
         kernels::matmul(self.cpu, weights, x, y);
@@ -146,7 +158,15 @@ impl Env<'_> {
         let weights = self.model.weights(w);
         if let Some(o) = &mut self.observer {
             let n_cols = weights.n_cols;
-            o.input(&w.name, Input::Experts { rows: x.rows(), n_cols, source, group_starts });
+            o.input(
+                &w.name,
+                Input::Experts {
+                    rows: x.rows(),
+                    n_cols,
+                    source,
+                    group_starts,
+                },
+            );
         }
         y.resize(source.len() * w.n_rows(), 0.0);
         kernels::matmul_grouped(self.cpu, weights, x, source, group_starts, y);
@@ -200,7 +220,13 @@ impl Pass<'_> {
         s.place.clear();
         s.place.extend(ubatch.iter().map(|t| (t.seq, t.pos)));
         s.wanted.clear();
-        s.wanted.extend(ubatch.iter().enumerate().filter(|(_, t)| t.logits).map(|(i, _)| first + i));
+        s.wanted.extend(
+            ubatch
+                .iter()
+                .enumerate()
+                .filter(|(_, t)| t.logits)
+                .map(|(i, _)| first + i),
+        );
         s.h.resize(ubatch.len() * n_embd, 0.0);
         let rows = s.h.par_chunks_mut(n_embd).zip(ubatch).with_min_len(MIN_ROWS);
         rows.for_each(|(row, t)| model.embed(t.id, row));
@@ -216,7 +242,9 @@ impl Pass<'_> {
         let mut kept = 0;
         for (i, t) in ubatch.iter().enumerate() {
             if t.logits {
-                self.scratch.h.copy_within(i * n_embd..(i + 1) * n_embd, kept * n_embd);
+                self.scratch
+                    .h
+                    .copy_within(i * n_embd..(i + 1) * n_embd, kept * n_embd);
                 kept += 1;
             }
         }
@@ -224,7 +252,14 @@ impl Pass<'_> {
     }
 
     fn output(&mut self, sink: &mut LogitsSink<'_>) -> Result<()> {
-        let Scratch { h, x, y, wanted, logits, .. } = &mut *self.scratch;
+        let Scratch {
+            h,
+            x,
+            y,
+            wanted,
+            logits,
+            ..
+        } = &mut *self.scratch;
         let model = self.env.model;
         let n_embd = model.spec().n_embd;
         if wanted.is_empty() {
@@ -232,10 +267,19 @@ impl Pass<'_> {
         }
         let norm = &model.output_norm;
         y.resize(h.len(), 0.0);
-        let rows = y.par_chunks_mut(n_embd).zip(h.par_chunks(n_embd)).with_min_len(MIN_ROWS);
+        let rows = y
+            .par_chunks_mut(n_embd)
+            .zip(h.par_chunks(n_embd))
+            .with_min_len(MIN_ROWS);
         rows.for_each(|(o, v)| elementwise::rms_norm(v, &norm.weight, norm.spec.eps, o));
         if let Some(o) = &mut self.env.observer {
-            o.input(&model.output.name, Input::Dense { rows: y, n_cols: n_embd });
+            o.input(
+                &model.output.name,
+                Input::Dense {
+                    rows: y,
+                    n_cols: n_embd,
+                },
+            );
         }
         let weights = model.weights(&model.output);
         for (index, rows) in wanted.chunks(LOGIT_ROWS).zip(y.chunks(LOGIT_ROWS * n_embd)) {
@@ -243,7 +287,11 @@ impl Pass<'_> {
             x.rows_mut().copy_from_slice(rows);
             logits.resize(index.len() * weights.n_rows, 0.0);
             kernels::matmul(self.env.cpu, weights, x, logits);
-            sink(Logits { index, rows: logits, n_vocab: weights.n_rows })?;
+            sink(Logits {
+                index,
+                rows: logits,
+                n_vocab: weights.n_rows,
+            })?;
         }
         Ok(())
     }
@@ -252,11 +300,18 @@ impl Pass<'_> {
 fn norm_rows(norm: &NormWeights, h: &[f32], x: &mut Acts) {
     let n_cols = norm.weight.len();
     x.reset(h.len() / n_cols, n_cols);
-    let rows = x.rows_mut().par_chunks_mut(n_cols).zip(h.par_chunks(n_cols)).with_min_len(MIN_ROWS);
+    let rows = x
+        .rows_mut()
+        .par_chunks_mut(n_cols)
+        .zip(h.par_chunks(n_cols))
+        .with_min_len(MIN_ROWS);
     rows.for_each(|(o, v)| elementwise::rms_norm(v, &norm.weight, norm.spec.eps, o));
 }
 
 fn add_rows(h: &mut [f32], y: &[f32], n_cols: usize) {
-    let rows = h.par_chunks_mut(n_cols).zip(y.par_chunks(n_cols)).with_min_len(MIN_ROWS);
+    let rows = h
+        .par_chunks_mut(n_cols)
+        .zip(y.par_chunks(n_cols))
+        .with_min_len(MIN_ROWS);
     rows.for_each(|(a, v)| elementwise::add(a, v));
 }

@@ -104,7 +104,10 @@ impl Model {
                 found: "big-endian; convert it to little-endian first".into(),
             });
         }
-        let name = file.metadata.string(key::ARCHITECTURE)?.ok_or_else(|| missing(key::ARCHITECTURE))?;
+        let name = file
+            .metadata
+            .string(key::ARCHITECTURE)?
+            .ok_or_else(|| missing(key::ARCHITECTURE))?;
         let arch = arch::by_name(name)?;
         let hparams = HParams::from_gguf(arch.name, &file.metadata)?;
         check_counts(&file, arch, &hparams)?;
@@ -113,9 +116,16 @@ impl Model {
         let parts = binder.model(&spec);
         let findings = binder.findings;
         match parts {
-            Some((token_embd, layers, output_norm, output)) if findings.is_empty() => {
-                Ok(Self { arch, hparams, spec, token_embd, layers, output_norm, output, file })
-            }
+            Some((token_embd, layers, output_norm, output)) if findings.is_empty() => Ok(Self {
+                arch,
+                hparams,
+                spec,
+                token_embd,
+                layers,
+                output_norm,
+                output,
+                file,
+            }),
             _ => Err(Error::Misfit {
                 file: file.source().path().to_path_buf(),
                 arch: arch.name.into(),
@@ -155,7 +165,11 @@ impl Model {
     }
 
     pub(crate) fn weights<'a>(&'a self, t: &'a Tensor) -> Weights<'a> {
-        let bytes = self.file.source().bytes().expect("binding checked that the source is in memory");
+        let bytes = self
+            .file
+            .source()
+            .bytes()
+            .expect("binding checked that the source is in memory");
         Weights {
             format: t.format,
             bytes: &bytes[t.range.clone()],
@@ -169,13 +183,20 @@ impl Model {
     pub(crate) fn embed(&self, id: u32, out: &mut [f32]) {
         let w = self.weights(&self.token_embd);
         let row_bytes = w.bytes.len() / w.n_rows;
-        let decode = w.format.decode.expect("binding checked that the type has a decoder");
+        let decode = w
+            .format
+            .decode
+            .expect("binding checked that the type has a decoder");
         decode(&w.bytes[id as usize * row_bytes..][..row_bytes], out);
     }
 }
 
 fn missing(key: &str) -> gguf::Error {
-    gguf::Error::Key { key: key.into(), expected: "a value".into(), found: "nothing".into() }
+    gguf::Error::Key {
+        key: key.into(),
+        expected: "a value".into(),
+        found: "nothing".into(),
+    }
 }
 
 /// Keeps a damaged count from making lists that the file cannot back.
@@ -214,7 +235,10 @@ impl<'a> Binder<'a> {
             let name = e.role.gguf_name(e.layer.unwrap_or(0));
             match by_name.get(name.as_str()).copied() {
                 None if e.required => {
-                    findings.push(format!("tensor `{name}`: expected shape {:?}, found nothing", e.shape));
+                    findings.push(format!(
+                        "tensor `{name}`: expected shape {:?}, found nothing",
+                        e.shape
+                    ));
                 }
                 None => {}
                 Some(t) => {
@@ -227,15 +251,28 @@ impl<'a> Binder<'a> {
         // A weight that the description does not know (a bias, a scale) would change the result.
         let unknown = file.tensors.iter().filter(|t| !known.contains(t.name.as_str()));
         findings.extend(unknown.map(|t| format!("tensor `{}`: the architecture has no use for it", t.name)));
-        Self { file, found, findings }
+        Self {
+            file,
+            found,
+            findings,
+        }
     }
 
     fn model(&mut self, spec: &ModelSpec) -> Option<Parts> {
         let token_embd = self.tensor(Role::TokenEmbd, None)?;
-        let layers = spec.layers.iter().enumerate().map(|(i, l)| self.layer(i, l)).collect::<Option<_>>()?;
+        let layers = spec
+            .layers
+            .iter()
+            .enumerate()
+            .map(|(i, l)| self.layer(i, l))
+            .collect::<Option<_>>()?;
         let output_norm = self.norm(Role::OutputNorm, None, spec.norm_out)?;
         let tied = !self.found.contains_key(&(Role::Output, None));
-        let output = if tied { token_embd.clone() } else { self.tensor(Role::Output, None)? };
+        let output = if tied {
+            token_embd.clone()
+        } else {
+            self.tensor(Role::Output, None)?
+        };
         Some((token_embd, layers, output_norm, output))
     }
 
@@ -271,7 +308,10 @@ impl<'a> Binder<'a> {
     fn gqa(&mut self, i: usize, spec: Gqa) -> Option<GqaWeights> {
         let il = Some(i);
         let (q_norm, k_norm) = match spec.qk_norm {
-            Some(n) => (Some(self.norm(Role::AttnQNorm, il, n)?), Some(self.norm(Role::AttnKNorm, il, n)?)),
+            Some(n) => (
+                Some(self.norm(Role::AttnQNorm, il, n)?),
+                Some(self.norm(Role::AttnKNorm, il, n)?),
+            ),
             None => (None, None),
         };
         Some(GqaWeights {
@@ -287,7 +327,8 @@ impl<'a> Binder<'a> {
     }
 
     fn no_code<T>(&mut self, layer: usize, what: &str) -> Option<T> {
-        self.findings.push(format!("layer {layer}: this build cannot run its {what}"));
+        self.findings
+            .push(format!("layer {layer}: this build cannot run its {what}"));
         None
     }
 
@@ -297,7 +338,9 @@ impl<'a> Binder<'a> {
         let info = self.found.get(&(role, layer)).copied();
         if info.is_none() && self.findings.is_empty() {
             let name = role.gguf_name(layer.unwrap_or(0));
-            self.findings.push(format!("tensor `{name}`: needed by the forward pass, found nothing"));
+            self.findings.push(format!(
+                "tensor `{name}`: needed by the forward pass, found nothing"
+            ));
         }
         info
     }
@@ -336,15 +379,27 @@ fn misfit(t: &TensorInfo, shape: &[u64]) -> Option<String> {
         d[..n.min(d.len())].to_vec()
     };
     if dims(t.shape.dims()) != dims(shape) {
-        return Some(format!("tensor `{name}`: expected shape {shape:?}, found {:?}", t.shape.dims()));
+        return Some(format!(
+            "tensor `{name}`: expected shape {shape:?}, found {:?}",
+            t.shape.dims()
+        ));
     }
     let Some(format) = t.format() else {
-        return Some(format!("tensor `{name}`: expected a known type, found {}", t.type_name()));
+        return Some(format!(
+            "tensor `{name}`: expected a known type, found {}",
+            t.type_name()
+        ));
     };
     if format.decode.is_none() || (format.kernel)(gguf_blocks::Cpu::best()).is_none() {
-        return Some(format!("tensor `{name}`: expected a type of weights, found `{}`", format.name));
+        return Some(format!(
+            "tensor `{name}`: expected a type of weights, found `{}`",
+            format.name
+        ));
     }
-    let n_bytes = format.geometry.row_bytes(t.shape.n_cols()).and_then(|b| b.checked_mul(t.shape.n_rows()));
+    let n_bytes = format
+        .geometry
+        .row_bytes(t.shape.n_cols())
+        .and_then(|b| b.checked_mul(t.shape.n_rows()));
     if n_bytes != Some(t.n_bytes) {
         let elems = format.geometry.block_elems;
         return Some(format!(

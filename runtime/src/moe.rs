@@ -53,8 +53,15 @@ impl Routing {
         let n = self.probs.len() / spec.n_expert;
         self.experts.resize(n * spec.n_used, 0);
         self.weights.resize(n * spec.n_used, 0.0);
-        let chosen = self.experts.par_chunks_mut(spec.n_used).zip(self.weights.par_chunks_mut(spec.n_used));
-        let rows = self.probs.par_chunks_mut(spec.n_expert).zip(chosen).with_min_len(MIN_ROWS);
+        let chosen = self
+            .experts
+            .par_chunks_mut(spec.n_used)
+            .zip(self.weights.par_chunks_mut(spec.n_used));
+        let rows = self
+            .probs
+            .par_chunks_mut(spec.n_expert)
+            .zip(chosen)
+            .with_min_len(MIN_ROWS);
         rows.for_each(|(probs, (experts, weights))| {
             match spec.gating {
                 Gating::Sigmoid => sigmoid(probs),
@@ -159,7 +166,10 @@ mod tests {
 
     #[test]
     fn pairs_are_sorted_by_expert_then_token() {
-        let mut r = Routing { probs: vec![0., 3., 1., 0., 2., 0., 0., 1., 0., 9., 0., 8.], ..Routing::default() };
+        let mut r = Routing {
+            probs: vec![0., 3., 1., 0., 2., 0., 0., 1., 0., 9., 0., 8.],
+            ..Routing::default()
+        };
         r.choose(&spec());
         assert_eq!(r.experts, [1, 2, 0, 3, 1, 3]);
         for w in r.weights.chunks(2) {
@@ -173,7 +183,10 @@ mod tests {
 
     #[test]
     fn results_are_weighted_and_summed() {
-        let mut r = Routing { probs: vec![0., 1., 1., 0.], ..Routing::default() };
+        let mut r = Routing {
+            probs: vec![0., 1., 1., 0.],
+            ..Routing::default()
+        };
         r.choose(&spec());
         r.group(&spec());
         r.down = vec![2.0, 4.0, 6.0, 8.0];

@@ -25,7 +25,12 @@ pub struct Settings {
 impl Default for Settings {
     /// One sequence of 512 positions, 512 tokens together, the machine's best level.
     fn default() -> Self {
-        Self { n_ctx: 512, n_seq: 1, n_ubatch: 512, cpu: Cpu::best() }
+        Self {
+            n_ctx: 512,
+            n_seq: 1,
+            n_ubatch: 512,
+            cpu: Cpu::best(),
+        }
     }
 }
 
@@ -96,7 +101,11 @@ impl<'m> Session<'m> {
                 .into(),
             )
         };
-        let total = plan.kv.checked_add(plan.scratch).and_then(|n| usize::try_from(n).ok()).ok_or_else(refuse)?;
+        let total = plan
+            .kv
+            .checked_add(plan.scratch)
+            .and_then(|n| usize::try_from(n).ok())
+            .ok_or_else(refuse)?;
         // Asked for once and given back: the parts below abort where memory is refused.
         Vec::<u8>::new().try_reserve_exact(total).map_err(|_| refuse())?;
         Ok(Self {
@@ -111,18 +120,30 @@ impl<'m> Session<'m> {
 
     /// The bytes that a session with these settings takes.
     pub fn plan(model: &Model, settings: &Settings) -> Result<MemoryPlan> {
-        let Settings { n_ctx, n_seq, n_ubatch, .. } = *settings;
+        let Settings {
+            n_ctx,
+            n_seq,
+            n_ubatch,
+            ..
+        } = *settings;
         let limit = i32::MAX as usize;
-        for (name, n) in [("context", n_ctx), ("number of sequences", n_seq), ("ubatch", n_ubatch)] {
+        for (name, n) in [
+            ("context", n_ctx),
+            ("number of sequences", n_seq),
+            ("ubatch", n_ubatch),
+        ] {
             if n == 0 || n > limit {
-                return Err(Error::Settings(format!("{name}: expected 1 to {limit}, found {n}").into()));
+                return Err(Error::Settings(
+                    format!("{name}: expected 1 to {limit}, found {n}").into(),
+                ));
             }
         }
         let per_pos = attention_layers(model).iter().try_fold(0u64, |sum, g| {
             let elems = (g.n_head_kv as u64).checked_mul((g.head_dim_k + g.head_dim_v) as u64)?;
             sum.checked_add(elems.checked_mul(size_of::<half::f16>() as u64)?)
         });
-        let kv = per_pos.and_then(|b| b.checked_mul(n_ctx as u64)?.checked_mul(n_seq as u64));
+        let n_pos = n_ctx.next_multiple_of(crate::kernels::attention::BLOCK) as u64;
+        let kv = per_pos.and_then(|b| b.checked_mul(n_pos)?.checked_mul(n_seq as u64));
         let too_much = || Error::Settings("the context needs more memory than can be addressed".into());
         let kv = kv.ok_or_else(too_much)?;
         let scratch = Scratch::n_bytes(model, settings).ok_or_else(too_much)?;
@@ -184,7 +205,11 @@ impl<'m> Session<'m> {
                 cpu: self.settings.cpu,
                 observer: observer.as_mut().map(|o| &mut **o as &mut dyn Observe),
             };
-            let pass = forward::Pass { env, kv: &mut self.kv, scratch: &mut self.scratch };
+            let pass = forward::Pass {
+                env,
+                kv: &mut self.kv,
+                scratch: &mut self.scratch,
+            };
             let done = pass.run(ubatch, first, sink);
             for t in ubatch {
                 self.n_past[t.seq as usize] = t.pos + 1;
@@ -201,13 +226,26 @@ impl<'m> Session<'m> {
         self.n_next.clone_from(&self.n_past);
         for (index, t) in batch.iter().enumerate() {
             if t.id as usize >= n_vocab {
-                return Err(Error::TokenId { index, id: t.id, n_vocab });
+                return Err(Error::TokenId {
+                    index,
+                    id: t.id,
+                    n_vocab,
+                });
             }
             let Some(expected) = self.n_next.get_mut(t.seq as usize) else {
-                return Err(Error::Sequence { index, seq: t.seq, n_seq });
+                return Err(Error::Sequence {
+                    index,
+                    seq: t.seq,
+                    n_seq,
+                });
             };
             if t.pos != *expected {
-                return Err(Error::Position { index, seq: t.seq, expected: *expected, found: t.pos });
+                return Err(Error::Position {
+                    index,
+                    seq: t.seq,
+                    expected: *expected,
+                    found: t.pos,
+                });
             }
             if t.pos as usize >= n_ctx {
                 return Err(Error::ContextFull { seq: t.seq, n_ctx });

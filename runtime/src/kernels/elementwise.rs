@@ -103,7 +103,10 @@ pub struct RopeTable {
 impl RopeTable {
     /// An empty table with address space for `n_ctx` positions.
     pub fn new(rope: Rope, n_ctx: usize) -> Self {
-        Self { rope, rows: Vec::with_capacity(n_ctx * Self::row_len(&rope)) }
+        Self {
+            rope,
+            rows: Vec::with_capacity(n_ctx * Self::row_len(&rope)),
+        }
     }
 
     /// The embedding.
@@ -160,7 +163,10 @@ mod tests {
     use super::*;
 
     fn close(a: f32, b: f64, tolerance: f64) {
-        assert!((f64::from(a) - b).abs() <= tolerance * b.abs().max(1e-3), "{a} is not {b}");
+        assert!(
+            (f64::from(a) - b).abs() <= tolerance * b.abs().max(1e-3),
+            "{a} is not {b}"
+        );
     }
 
     #[test]
@@ -195,7 +201,14 @@ mod tests {
     #[test]
     fn rotation_pairs_and_angles() {
         for kind in [RopeKind::Neox, RopeKind::Norm] {
-            let mut table = RopeTable::new(Rope { kind, n_rot: 4, base: 100.0 }, 8);
+            let mut table = RopeTable::new(
+                Rope {
+                    kind,
+                    n_rot: 4,
+                    base: 100.0,
+                },
+                8,
+            );
             table.extend(3);
             table.extend(8);
             let mut head = [1.0f32, 2.0, 3.0, 4.0, 5.0];

@@ -14,9 +14,25 @@ pub(crate) fn run(w: &GqaWeights, env: &mut Env<'_>, kv: &mut KvCache, s: &mut S
     env.matmul(&w.k, &mut s.x, &mut s.k);
     env.matmul(&w.v, &mut s.x, &mut s.v);
 
-    let table = spec.rope.and_then(|rope| s.ropes.iter().find(|t| *t.rope() == rope));
-    prepare_heads(&mut s.q, spec.n_head, spec.head_dim_k, w.q_norm.as_ref(), table, &s.place);
-    prepare_heads(&mut s.k, spec.n_head_kv, spec.head_dim_k, w.k_norm.as_ref(), table, &s.place);
+    let table = spec
+        .rope
+        .and_then(|rope| s.ropes.iter().find(|t| *t.rope() == rope));
+    prepare_heads(
+        &mut s.q,
+        spec.n_head,
+        spec.head_dim_k,
+        w.q_norm.as_ref(),
+        table,
+        &s.place,
+    );
+    prepare_heads(
+        &mut s.k,
+        spec.n_head_kv,
+        spec.head_dim_k,
+        w.k_norm.as_ref(),
+        table,
+        &s.place,
+    );
 
     let keys = s.k.chunks_exact(spec.n_head_kv * spec.head_dim_k);
     let values = s.v.chunks_exact(spec.n_head_kv * spec.head_dim_v);
@@ -37,7 +53,10 @@ fn prepare_heads(
     table: Option<&RopeTable>,
     place: &[(u32, u32)],
 ) {
-    let rows = rows.par_chunks_mut(n_head * head_dim).zip(place).with_min_len(MIN_ROWS);
+    let rows = rows
+        .par_chunks_mut(n_head * head_dim)
+        .zip(place)
+        .with_min_len(MIN_ROWS);
     rows.for_each(|(row, &(_, pos))| {
         for head in row.chunks_exact_mut(head_dim) {
             if let Some(norm) = norm {

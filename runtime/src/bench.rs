@@ -1,6 +1,0 @@
-//! `gguf-bench`.
-
-/// The program.
-pub fn main() -> std::process::ExitCode {
-    todo!()
-}

@@ -1,6 +1,0 @@
-//! `gguf-perplexity`.
-
-/// The program.
-pub fn main() -> std::process::ExitCode {
-    todo!()
-}

@@ -1,0 +1,80 @@
+//! The command line.
+
+use std::path::{Path, PathBuf};
+
+use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};
+
+use crate::options::ChunkArgs;
+
+/// Scores how well a model predicts a text
+///
+/// Prints the running perplexity behind each chunk and the final estimate. With a base file, compares the
+/// model's predictions with those of the model that made it.
+#[derive(clap::Parser, Debug)]
+#[command(name = "gguf-perplexity", version)]
+pub(super) struct Args {
+    /// Model
+    #[arg(short, long, value_name = "GGUF")]
+    pub(super) model: PathBuf,
+    /// Text, UTF-8; not needed with --kl-divergence, whose base file holds the tokens
+    #[arg(short, long, value_name = "TEXT", required_unless_present = "kl_divergence")]
+    pub(super) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) chunks: ChunkArgs,
+    #[command(flatten)]
+    pub(super) threads: ThreadArgs,
+    /// File of log probabilities: written, or read with --kl-divergence
+    #[arg(long, value_name = "FILE")]
+    pub(super) kl_divergence_base: Option<PathBuf>,
+    /// Compare with the predictions in the base file
+    #[arg(long, requires = "kl_divergence_base")]
+    pub(super) kl_divergence: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+    /// Print all results as one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) talk: TalkArgs,
+}
+
+/// What is to be done with the base file.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Base<'a> {
+    /// Nothing: only perplexity.
+    None,
+    /// Write it beside scoring the text.
+    Write(&'a Path),
+    /// Compare with it.
+    Compare(&'a Path),
+}
+
+impl Args {
+    pub(super) fn base(&self) -> Base<'_> {
+        match &self.kl_divergence_base {
+            None => Base::None,
+            Some(path) if self.kl_divergence => Base::Compare(path),
+            Some(path) => Base::Write(path),
+        }
+    }
+
+    /// The text, where one is needed.
+    pub(super) fn text(&self) -> Result<String> {
+        let path = self
+            .file
+            .as_ref()
+            .ok_or_else(|| Failure::Usage("a text is needed: `-f TEXT`".into()))?;
+        let bytes = std::fs::read(path).map_err(|source| gguf::Error::Io {
+            action: "read",
+            path: path.clone(),
+            source,
+        })?;
+        String::from_utf8(bytes).map_err(|e| {
+            let at = e.utf8_error().valid_up_to();
+            Failure::Input(format!(
+                "`{}` at byte {at}: expected UTF-8 text, found other bytes",
+                path.display()
+            ))
+        })
+    }
+}

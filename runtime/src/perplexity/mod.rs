@@ -1,0 +1,18 @@
+//! `gguf-perplexity`: how well a model predicts a text, and how far its predictions are from another's.
+//!
+//! The procedure and the numbers are those that results of llama.cpp are compared by: the text is cut in chunks
+//! of `n_ctx` tokens, each is evaluated on its own, and the second half of each is scored.
+
+mod args;
+mod base;
+mod kl;
+mod report;
+mod run;
+mod score;
+
+use crate::options::TwoLetter;
+
+/// The program.
+pub fn main() -> std::process::ExitCode {
+    gguf_cli::run(|TwoLetter(args): TwoLetter<args::Args>| run::run(&args))
+}

@@ -1,0 +1,307 @@
+//! The run: text or base file to chunks, chunks to scores, scores to the report.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use gguf::atomic::AtomicFile;
+use gguf_cli::{Failure, Progress, Result, Unit};
+use rayon::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::args::{Args, Base};
+use super::base::{self, BaseFile, BaseRow};
+use super::kl::{Comparison, Divergence, MIN_COUNT};
+use super::report;
+use super::score::{LogSum, Perplexity};
+use crate::chunks::{ChunkRows, Chunks, Wanted};
+use crate::{Error, Model, Session, Tokenizer};
+
+/// Runs the program.
+pub(super) fn run(args: &Args) -> Result<()> {
+    args.threads.pool()?.install(|| evaluate(args))
+}
+
+fn evaluate(args: &Args) -> Result<()> {
+    let text = match args.base() {
+        Base::Compare(_) => None,
+        Base::None | Base::Write(_) => Some(args.text()?),
+    };
+    let model = Model::open(&args.model)?;
+    let tokenizer = Tokenizer::from_metadata(&model.file().metadata).map_err(Failure::from)?;
+    if tokenizer.trailing().is_some() {
+        let path = args.model.display();
+        return Err(Failure::Input(format!(
+            "`{path}`: the vocabulary puts EOS behind every text, so perplexity would mean nothing"
+        )));
+    }
+    let n_vocab = model.spec().n_vocab;
+    let (chunks, output) = match (args.base(), text) {
+        (Base::Compare(path), _) => {
+            let file = BaseFile::open(path, n_vocab)?;
+            let chunks = Chunks::of_whole(
+                file.tokens.clone(),
+                args.chunks.settings(file.n_ctx),
+                tokenizer.leading(),
+            );
+            (chunks?, Output::compare(file, path))
+        }
+        (to_write, text) => {
+            let tokens = tokenizer.encode(&text.unwrap_or_default(), true, false)?;
+            let chunks = Chunks::of_text(
+                tokens,
+                args.chunks.settings(args.chunks.ctx_size),
+                tokenizer.leading(),
+            )?;
+            let output = match to_write {
+                Base::Write(path) => {
+                    let inputs: Vec<&Path> = args
+                        .file
+                        .iter()
+                        .chain([&args.model])
+                        .map(PathBuf::as_path)
+                        .collect();
+                    let file = base::create(path, args.output.force, &inputs, &chunks, n_vocab)?;
+                    Output::Write {
+                        file,
+                        path: path.to_path_buf(),
+                        rows: Vec::new(),
+                    }
+                }
+                _ => Output::Score,
+            };
+            (chunks, output)
+        }
+    };
+    let mut session = Session::new(&model, chunks.session_settings(args.chunks.ubatch.ubatch_size))?;
+    let mut scorer = Scorer::new(args, &chunks, output)?;
+    let done = chunks.evaluate(&mut session, Wanted::Scored, None, &mut |rows| scorer.take(rows));
+    if let Some(failure) = scorer.failure.take() {
+        return Err(failure);
+    }
+    done?;
+    scorer.finish(head(args, &model, &chunks))
+}
+
+fn head(args: &Args, model: &Model, chunks: &Chunks) -> Map<String, Value> {
+    let name = |p: &Path| p.file_name().map(|n| n.to_string_lossy().into_owned());
+    let head = json!({
+        "model": name(&args.model),
+        "text": args.file.as_deref().and_then(name),
+        "n_ctx": chunks.n_ctx(),
+        "n_batch": chunks.n_batch(),
+        "n_vocab": model.spec().n_vocab,
+        "chunks": chunks.n_chunks(),
+        "cpu": gguf_blocks::Cpu::best().level().name(),
+        "threads": rayon::current_num_threads(),
+    });
+    match head {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// What happens to rows of logits beside scoring.
+enum Output {
+    Score,
+    Write {
+        file: AtomicFile,
+        path: PathBuf,
+        rows: Vec<u8>,
+    },
+    Compare {
+        file: BaseFile,
+        path: PathBuf,
+        rows: Vec<u8>,
+        next: usize,
+        divergence: Divergence,
+    },
+}
+
+impl Output {
+    fn compare(file: BaseFile, path: &Path) -> Self {
+        let path = path.to_path_buf();
+        Self::Compare {
+            file,
+            path,
+            rows: Vec::new(),
+            next: 0,
+            divergence: Divergence::default(),
+        }
+    }
+}
+
+/// Turns rows of logits into statistics and lines. Rows are scored in parallel and added up in order.
+struct Scorer<'a> {
+    args: &'a Args,
+    chunks: &'a Chunks,
+    output: Output,
+    perplexity: Perplexity,
+    progress: Progress,
+    started: Instant,
+    /// Why the evaluation was stopped, if the model was not to blame.
+    failure: Option<Failure>,
+}
+
+impl<'a> Scorer<'a> {
+    fn new(args: &'a Args, chunks: &'a Chunks, output: Output) -> Result<Self> {
+        // On a terminal the lines themselves show progress, and a bar would tear them.
+        let silent = args.talk.quiet || (!args.json && std::io::stdout().is_terminal());
+        if !args.json && matches!(output, Output::Compare { .. }) {
+            gguf_cli::print_data(report::COMPARISON_HEAD)?;
+        }
+        let progress = Progress::new("perplexity", chunks.n_chunks() as u64, Unit::Chunks, silent);
+        Ok(Self {
+            args,
+            chunks,
+            output,
+            perplexity: Perplexity::default(),
+            progress,
+            started: Instant::now(),
+            failure: None,
+        })
+    }
+
+    fn take(&mut self, block: ChunkRows<'_>) -> crate::Result<()> {
+        let scores = self.score(&block)?;
+        let last = self.chunks.scored().end - 1;
+        for (&(chunk, pos), (nll, comparison)) in block.places.iter().zip(scores) {
+            self.perplexity.add(nll);
+            if let (Some(c), Output::Compare { divergence, .. }) = (comparison, &mut self.output) {
+                divergence.add(&c);
+            }
+            if pos == last {
+                self.end_chunk(chunk)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_chunk(&mut self, chunk: usize) -> crate::Result<()> {
+        let ppl = self.perplexity.end_chunk();
+        self.progress.add(1);
+        if chunk + 1 == self.chunks.n_seq() && std::io::stdout().is_terminal() {
+            self.announce();
+        }
+        if self.args.json {
+            return Ok(());
+        }
+        let text = match &self.output {
+            Output::Compare { divergence, .. } => report::comparison(chunk + 1, divergence),
+            _ => report::running(chunk + 1, ppl),
+        };
+        gguf_cli::write_data(|out| out.write_all(text.as_bytes())).map_err(|e| self.stop(e))
+    }
+
+    /// How long it will take, once that is known.
+    fn announce(&self) {
+        if !self.args.talk.quiet && !self.args.json {
+            let each = self.started.elapsed().as_secs_f64() / self.chunks.n_seq() as f64;
+            let left = self.started.elapsed().div_f64(self.chunks.n_seq() as f64)
+                * (self.chunks.n_chunks() - self.chunks.n_seq()) as u32;
+            let left = gguf_cli::human_time(left);
+            self.progress
+                .note(&format!("{each:.2} s a chunk, about {left} left"));
+        }
+    }
+
+    fn stop(&mut self, failure: Failure) -> Error {
+        self.failure = Some(failure);
+        Error::Stopped
+    }
+
+    /// Negative log probability and comparison of each row.
+    fn score(&mut self, block: &ChunkRows<'_>) -> crate::Result<Vec<(f64, Option<Comparison>)>> {
+        let n_vocab = block.n_vocab;
+        let chunks = self.chunks;
+        let row_bytes = base::row_bytes(n_vocab);
+        let rows = block.places.par_iter().zip(block.rows.par_chunks(n_vocab));
+        let sum = |place: (usize, usize), logits: &[f32]| {
+            LogSum::of(logits).map_err(|token| Error::NonFinite {
+                chunk: place.0 + 1,
+                pos: place.1,
+                token,
+                value: logits[token],
+            })
+        };
+        match &mut self.output {
+            Output::Score => collect(rows.map(|(&place, logits)| {
+                let target = chunks.target(place) as usize;
+                Ok((sum(place, logits)?.nll(logits[target]), None))
+            })),
+            Output::Write {
+                file,
+                path,
+                rows: bytes,
+            } => {
+                bytes.resize(block.places.len() * row_bytes, 0);
+                let scores = collect(rows.zip(bytes.par_chunks_mut(row_bytes)).map(
+                    |((&place, logits), out)| {
+                        let sum = sum(place, logits)?;
+                        base::encode(logits, &sum, out);
+                        let target = chunks.target(place) as usize;
+                        Ok((f64::from(sum.total() - logits[target]), None))
+                    },
+                ))?;
+                base::write(file, path, bytes)?;
+                Ok(scores)
+            }
+            Output::Compare {
+                file,
+                path,
+                rows: bytes,
+                next,
+                ..
+            } => {
+                file.read_rows(*next, block.places.len(), bytes)?;
+                *next += block.places.len();
+                let bytes = bytes.par_chunks(row_bytes);
+                collect(rows.zip(bytes).map(|((&place, logits), base)| {
+                    let base = BaseRow::new(base, n_vocab);
+                    if !base.is_finite() {
+                        let (chunk, pos) = (place.0 + 1, place.1);
+                        let what =
+                            format!("chunk {chunk}, position {pos}: expected finite log probabilities");
+                        return Err(Error::Damaged {
+                            file: path.clone(),
+                            what,
+                        });
+                    }
+                    let sum = sum(place, logits)?;
+                    let target = chunks.target(place) as usize;
+                    let nll = f64::from(sum.total() - logits[target]);
+                    Ok((nll, Some(Comparison::new(logits, &sum, base, target))))
+                }))
+            }
+        }
+    }
+
+    fn finish(self, head: Map<String, Value>) -> Result<()> {
+        self.progress.finish();
+        let divergence = match self.output {
+            Output::Score => None,
+            Output::Write { file, .. } => {
+                file.commit()?;
+                None
+            }
+            Output::Compare { divergence, .. } => Some(divergence),
+        };
+        if self.args.json {
+            let object = report::object(head, &self.perplexity, divergence.as_ref());
+            return gguf_cli::print_json(&object);
+        }
+        gguf_cli::print_data(&match &divergence {
+            None => report::final_estimate(&self.perplexity),
+            Some(d) if d.n() >= MIN_COUNT => report::summary(&d.summary()),
+            Some(d) => format!("\n{} predictions are too few for statistics", d.n()),
+        })
+    }
+}
+
+type Score = (f64, Option<Comparison>);
+
+/// All scores, or the first failure in order of the rows.
+fn collect(rows: impl IndexedParallelIterator<Item = crate::Result<Score>>) -> crate::Result<Vec<Score>> {
+    let all: Vec<_> = rows.collect();
+    all.into_iter().collect()
+}
