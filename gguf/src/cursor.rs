@@ -98,6 +98,15 @@ impl<'a> Cursor<'a> {
         Ok(&bytes[start..start + n])
     }
 
+    /// Passes over `n` bytes, if the file has them.
+    pub(crate) fn skip(&mut self, n: u64, part: &str) -> Result<()> {
+        if self.left() < n {
+            return Err(self.truncated(n, part));
+        }
+        self.pos += n;
+        Ok(())
+    }
+
     /// Makes the chunk hold bytes `at .. at + n`, which are inside the file.
     fn fill(&mut self, at: u64, n: usize) -> Result<()> {
         if at >= self.chunk_start && at + n as u64 <= self.chunk_start + self.chunk.len() as u64 {

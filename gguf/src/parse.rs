@@ -23,10 +23,13 @@ pub(crate) struct Parsed {
     pub(crate) data_offset: u64,
     /// Oddities that did not stop the parser.
     pub(crate) findings: Vec<Finding>,
+    /// Keys whose arrays were cut, with the true number of elements.
+    pub(crate) cut: Vec<(String, u64)>,
 }
 
-/// Parses the front of a source.
-pub(crate) fn parse(source: &dyn Source) -> Result<Parsed> {
+/// Parses the front of a source. Of each array of scalars or strings the first `keep` elements are kept, arrays
+/// inside arrays are kept whole.
+pub(crate) fn parse(source: &dyn Source, keep: usize) -> Result<Parsed> {
     let mut cursor = Cursor::new(source);
     let header = parse_header(&mut cursor, source)?;
     let n_tensors = parse_count(&mut cursor, "tensor", limits::MAX_TENSORS)?;
@@ -42,8 +45,14 @@ pub(crate) fn parse(source: &dyn Source) -> Result<Parsed> {
         &format!("a list of {n_tensors} tensors"),
     )?;
 
-    let mut findings = Vec::new();
-    let metadata = parse_metadata(&mut cursor, n_pairs, &mut findings)?;
+    let mut notes = Notes {
+        keep,
+        ..Notes::default()
+    };
+    let metadata = parse_metadata(&mut cursor, n_pairs, &mut notes)?;
+    let Notes {
+        mut findings, cut, ..
+    } = notes;
     let alignment = alignment(source, &metadata, &mut findings)?;
     let mut tensors = Vec::new();
     for i in 0..n_tensors {
@@ -67,7 +76,17 @@ pub(crate) fn parse(source: &dyn Source) -> Result<Parsed> {
         alignment,
         data_offset,
         findings,
+        cut,
     })
+}
+
+/// What is gathered beside the values.
+#[derive(Default)]
+struct Notes {
+    /// Elements of an array to keep.
+    keep: usize,
+    findings: Vec<Finding>,
+    cut: Vec<(String, u64)>,
 }
 
 /// Magic, version and the byte order that the version shows: read the wrong way round, its low half is 0.
@@ -116,7 +135,7 @@ fn parse_count(cursor: &mut Cursor<'_>, what: &str, max: u64) -> Result<u64> {
     Ok(n)
 }
 
-fn parse_metadata(cursor: &mut Cursor<'_>, n: u64, findings: &mut Vec<Finding>) -> Result<Metadata> {
+fn parse_metadata(cursor: &mut Cursor<'_>, n: u64, notes: &mut Notes) -> Result<Metadata> {
     let mut pairs = Vec::new();
     for i in 0..n {
         let at = cursor.pos();
@@ -128,10 +147,10 @@ fn parse_metadata(cursor: &mut Cursor<'_>, n: u64, findings: &mut Vec<Finding>) 
         let Some(kind) = ValueType::from_id(id) else {
             return Err(cursor.error(type_at, &format!("value type {id} is unknown: expected 0 to 12")));
         };
-        let value = parse_value(cursor, kind, &key, findings)?;
+        let value = parse_value(cursor, kind, &key, notes)?;
         pairs.push((at, key, value));
     }
-    Ok(unique(pairs, findings))
+    Ok(unique(pairs, &mut notes.findings))
 }
 
 /// Keeps the first of pairs with the same key, and the order; the others are findings.
@@ -161,12 +180,7 @@ fn unique(pairs: Vec<(u64, String, Value)>, findings: &mut Vec<Finding>) -> Meta
     metadata
 }
 
-fn parse_value(
-    cursor: &mut Cursor<'_>,
-    kind: ValueType,
-    key: &str,
-    findings: &mut Vec<Finding>,
-) -> Result<Value> {
+fn parse_value(cursor: &mut Cursor<'_>, kind: ValueType, key: &str, notes: &mut Notes) -> Result<Value> {
     let part = "value";
     Ok(match kind {
         ValueType::U8 => Value::U8(cursor.number(part)?),
@@ -180,8 +194,8 @@ fn parse_value(
         ValueType::I64 => Value::I64(cursor.number(part)?),
         ValueType::F64 => Value::F64(cursor.number(part)?),
         ValueType::Bool => Value::Bool(cursor.number::<u8>(part)? != 0),
-        ValueType::String => Value::String(parse_text(cursor, key, findings)?),
-        ValueType::Array => Value::Array(parse_array(cursor, 1)?),
+        ValueType::String => Value::String(parse_text(cursor, key, &mut notes.findings)?),
+        ValueType::Array => Value::Array(parse_array(cursor, 1, key, notes)?),
     })
 }
 
@@ -203,7 +217,7 @@ fn parse_text(cursor: &mut Cursor<'_>, key: &str, findings: &mut Vec<Finding>) -
     Ok(text.into_owned())
 }
 
-fn parse_array(cursor: &mut Cursor<'_>, depth: usize) -> Result<Array> {
+fn parse_array(cursor: &mut Cursor<'_>, depth: usize, key: &str, notes: &mut Notes) -> Result<Array> {
     let at = cursor.pos();
     let id: u32 = cursor.number("element type")?;
     let Some(kind) = ValueType::from_id(id) else {
@@ -223,7 +237,29 @@ fn parse_array(cursor: &mut Cursor<'_>, depth: usize) -> Result<Array> {
         kind.min_bytes(),
         &format!("an array of {claimed} elements"),
     )?;
+    if kind == ValueType::Array && depth >= limits::MAX_NESTING {
+        let what = format!("arrays are nested deeper than {} levels", limits::MAX_NESTING);
+        return Err(cursor.error(at, &what));
+    }
     let n = usize::try_from(claimed).expect("at most MAX_ARRAY_LEN");
+    if kind == ValueType::Array {
+        let mut arrays = Vec::new();
+        for _ in 0..n {
+            arrays.push(parse_array(cursor, depth + 1, key, notes)?);
+        }
+        return Ok(Array::Array(arrays));
+    }
+    let kept = if depth == 1 { n.min(notes.keep) } else { n };
+    let array = parse_elements(cursor, kind, kept)?;
+    if kept < n {
+        skip_elements(cursor, kind, n - kept)?;
+        notes.cut.push((key.to_owned(), claimed));
+    }
+    Ok(array)
+}
+
+/// The next `n` elements, which are no arrays.
+fn parse_elements(cursor: &mut Cursor<'_>, kind: ValueType, n: usize) -> Result<Array> {
     Ok(match kind {
         ValueType::U8 => Array::U8(cursor.numbers(n)?),
         ValueType::I8 => Array::I8(cursor.numbers(n)?),
@@ -243,18 +279,20 @@ fn parse_array(cursor: &mut Cursor<'_>, depth: usize) -> Result<Array> {
             }
             Array::String(strings)
         }
-        ValueType::Array if depth >= limits::MAX_NESTING => {
-            let what = format!("arrays are nested deeper than {} levels", limits::MAX_NESTING);
-            return Err(cursor.error(at, &what));
-        }
-        ValueType::Array => {
-            let mut arrays = Vec::new();
-            for _ in 0..n {
-                arrays.push(parse_array(cursor, depth + 1)?);
-            }
-            Array::Array(arrays)
-        }
+        ValueType::Array => unreachable!("arrays of arrays are parsed one by one"),
     })
+}
+
+/// Passes over `n` elements, which are no arrays; they must be there all the same.
+fn skip_elements(cursor: &mut Cursor<'_>, kind: ValueType, n: usize) -> Result<()> {
+    if kind != ValueType::String {
+        return cursor.skip(n as u64 * kind.min_bytes(), "array");
+    }
+    for _ in 0..n {
+        let bytes = cursor.number("array element")?;
+        cursor.skip(bytes, "array element")?;
+    }
+    Ok(())
 }
 
 /// The alignment that the metadata names. Without a sound one the data section cannot be found.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::{parse, save, shared, sound};
 use gguf::atomic::AtomicFile;
-use gguf::{Array, Error, GgufFile, Layout, Metadata, Shape, TensorSpec, Value, Writer, validate};
+use gguf::{Array, Error, GgufFile, Layout, Metadata, Outline, Shape, TensorSpec, Value, Writer, validate};
 use gguf_blocks::{TypeId, registry};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -224,6 +224,37 @@ fn all_sources_read_the_same() {
         let (a, b) = (streamed.tensor_bytes(tensor), mapped.tensor_bytes(tensor));
         assert_eq!(a.expect("inside"), b.expect("inside"));
     }
+}
+
+#[test]
+fn an_outline_holds_all_but_long_arrays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("m.gguf");
+    let words: Vec<String> = (0..30_000).map(|i| format!("word number {i}")).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    save(&path, &sound().strings("words", &words).u32("after", 7).build());
+    let (outline, whole) = (
+        Outline::open(&path, 5).expect("opens"),
+        GgufFile::open(&path).expect("opens"),
+    );
+    assert_eq!(outline.file().tensors, whole.tensors);
+    assert_eq!(outline.file().metadata.uint("after").expect("u32"), Some(7));
+    let front = outline
+        .file()
+        .metadata
+        .strings("words")
+        .expect("strings")
+        .expect("is there");
+    assert_eq!(
+        front,
+        &whole
+            .metadata
+            .strings("words")
+            .expect("strings")
+            .expect("is there")[..5]
+    );
+    assert_eq!(outline.cut_len("words"), Some(30_000));
+    assert_eq!(outline.cut_len("tokenizer.ggml.tokens"), None);
 }
 
 #[test]

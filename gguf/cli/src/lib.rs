@@ -28,7 +28,7 @@ mod talk;
 
 pub use args::{OutputArgs, TalkArgs, ThreadArgs};
 pub use pool::thread_pool;
-pub use preview::preview;
+pub use preview::{preview, preview_cut};
 pub use progress::{Progress, Unit};
 pub use run::{run, run_with_default};
 pub use table::{human_bytes, human_time, table};

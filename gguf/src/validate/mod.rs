@@ -10,7 +10,7 @@ pub use metadata::metadata;
 use std::ops::Range;
 
 use crate::limits::NAME_BYTES;
-use crate::{GgufFile, TensorInfo};
+use crate::{Endian, GgufFile, TensorInfo};
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,15 @@ pub fn layout(file: &GgufFile) -> Vec<Finding> {
 pub fn tensors(file: &GgufFile) -> Report {
     let mut findings = file.findings.clone();
     let mut sound = vec![true; file.tensors.len()];
+    if file.header.endian == Endian::Big {
+        let what = "the file is big-endian: it can be shown, but its tensor data is not converted";
+        findings.push(Finding::unusual(
+            "file",
+            Some(4),
+            what,
+            "make the file again for this kind of machine",
+        ));
+    }
     check_names(file, &mut findings);
     check_types(file, &mut findings);
     check_places(file, &mut sound, &mut findings);

@@ -1,0 +1,4 @@
+//! Puts facts in words or JSON.
+
+pub(crate) mod json;
+pub(crate) mod text;
