@@ -1,4 +1,46 @@
 //! Every tensor type of GGUF: its storage, its decoder, its encoder and its pieces of matrix products.
+//!
+//! A tensor is rows of equal length, and a row is a whole number of blocks. A block holds a fixed number of values
+//! in a fixed number of bytes: small whole numbers, called codes, and what turns them back into values, called
+//! scales and minima. Types of 32 values to a block have one scale each; the K types store super-blocks of 256
+//! values whose sub-blocks have small scales in units of a common one. [`Geometry`] says how many bytes a row
+//! takes; nothing here knows of files, names of tensors or models.
+//!
+//! # The registry
+//!
+//! A type is one [`Format`]: plain data with the file's number, the name, the geometry and functions over whole
+//! rows. [`registry`] is the ordered list of them, and the only one: programs, tables in the documents, tests and
+//! benchmarks iterate it. Each type is a folder under `src/types`; adding one means adding the folder, its `mod`
+//! line and its entry, and a test fails if one of these is missing.
+//!
+//! ```
+//! use gguf_blocks::{Importance, registry};
+//!
+//! let q8 = registry::by_name("q8_0").expect("a type every build has");
+//! let (encode, decode) = (q8.encode.expect("can be written"), q8.decode.expect("can be read"));
+//! let row: Vec<f32> = (0..64).map(|i| i as f32 / 64.0).collect();
+//! let mut bytes = vec![0; q8.geometry.row_bytes(64).expect("two blocks") as usize];
+//! encode(&row, Importance::None, &mut bytes);
+//! let mut back = vec![0.0; 64];
+//! decode(&bytes, &mut back);
+//! assert!(row.iter().zip(&back).all(|(a, b)| (a - b).abs() < 0.01));
+//! ```
+//!
+//! # Bits
+//!
+//! Decoders and encoders give the bits that llama.cpp gives on x86-64, with and without importance. So all sums
+//! are f32 in the order of the elements, products and sums are rounded one by one and never fused, and where the
+//! reference lets a number wrap round, so does this crate. The same row gives the same bytes on every machine, at
+//! every instruction set level, in debug and release builds. Matrix products need not agree with anyone else's,
+//! but they too are the same at every level: see [`kernel`].
+//!
+//! # What it refuses
+//!
+//! Lengths are the caller's business and are asserted once for each row. Any bytes decode, without a panic, to
+//! some values; whether stored scales are finite is what [`Format::check`] answers. Encoders accept any finite
+//! row; for infinite and NaN values ([`half_bulk::first_non_finite`] finds them) they write something, always the
+//! same, that the check may reject. A value too large for a half-precision scale becomes an infinite scale, which
+//! the check finds. Types that only pass through have neither decoder nor encoder.
 
 pub mod activation;
 mod cpu;

@@ -5,8 +5,8 @@ use crate::Importance;
 use crate::half_bulk::f32_to_f16;
 use crate::rows::{self, Stored, half};
 use crate::search::{
-    Affine, Grid, LANES, affine_plain, affine_weighted, clamp, nint, positive, spread, sum_of_squares,
-    transpose, weighted_grid,
+    Affine, Grid, LANES, affine_plain, affine_weighted, clamp, lane_sums, nint, positive, spread,
+    sum_of_squares, transpose, weighted_grid,
 };
 
 /// Values of a sub-block.
@@ -103,12 +103,7 @@ fn weighted(x: &[f32; 256], importance: &[f32; 256], grid: &Grid) -> SuperBlock 
     let sigma2 = 2.0 * sum_of_squares(x) / 256.0;
     let weights = sub_lanes(&spread(x, importance, sigma2));
     let found = affine_weighted(&sub_lanes(x), &weights, grid);
-    let mut sub_weight = [0.0; LANES];
-    for w in &weights {
-        for j in 0..LANES {
-            sub_weight[j] += w[j];
-        }
-    }
+    let sub_weight = lane_sums(&weights);
     let (mut scales, mut mins) = ([0; LANES], [0; LANES]);
     let scale_unit = positive(63.0, &found.scale, &sub_weight, &mut scales);
     let min_unit = positive(63.0, &found.min, &sub_weight, &mut mins);

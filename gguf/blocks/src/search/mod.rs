@@ -17,6 +17,8 @@ mod affine;
 mod descent;
 mod positive;
 mod symmetric;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use affine::{Affine, Grid, affine_plain, affine_weighted};
 pub(crate) use descent::symmetric_descent;
@@ -44,12 +46,12 @@ pub(crate) fn nint(v: f32) -> f32 {
     f32::from_bits((v + ROUNDER).to_bits() & 0x007f_ffff | 0x4b00_0000) - ROUNDER
 }
 
-/// `v` limited to `lo..=hi`, without care for NaN.
+/// `v` limited to `lo..=hi`; `lo` for NaN.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
 pub(crate) fn clamp(v: f32, lo: f32, hi: f32) -> f32 {
-    let v = if v < hi { v } else { hi };
-    if v > lo { v } else { lo }
+    let v = if v > lo { v } else { lo };
+    if v < hi { v } else { hi }
 }
 
 /// Truncation to a whole number; what `i32` cannot hold gives its smallest value, as the x86 instruction does.
@@ -89,10 +91,24 @@ pub(crate) fn round_away(v: f32) -> i32 {
 }
 
 /// The smallest and the largest value, each the first of equal ones (which matters for the sign of zero).
-pub(crate) fn range(x: &[f32]) -> (f32, f32) {
-    x.iter().fold((f32::MAX, -f32::MAX), |(min, max), &v| {
-        (if v < min { v } else { min }, if v > max { v } else { max })
-    })
+pub(crate) fn range(x: &[f32; 32]) -> (f32, f32) {
+    let mut min = [f32::MAX; LANES];
+    let mut max = [-f32::MAX; LANES];
+    for x in x.as_chunks::<LANES>().0 {
+        for j in 0..LANES {
+            min[j] = if x[j] < min[j] { x[j] } else { min[j] };
+            max[j] = if x[j] > max[j] { x[j] } else { max[j] };
+        }
+    }
+    let min = min.into_iter().fold(f32::MAX, |m, v| if v < m { v } else { m });
+    let max = max.into_iter().fold(-f32::MAX, |m, v| if v > m { v } else { m });
+    let first = |value: f32| if value == 0.0 { first_zero(x) } else { value };
+    (first(min), first(max))
+}
+
+/// The first of the zeros in `x`, with its sign.
+fn first_zero(x: &[f32]) -> f32 {
+    x.iter().copied().find(|v| *v == 0.0).unwrap_or(0.0)
 }
 
 /// Searches scale, minimum and codes of each group of 32 values of a row with importance, and hands them to
@@ -147,6 +163,17 @@ pub(crate) const fn weighted_grid(n_max: f32) -> Grid {
         step: 0.05,
         steps: 36,
     }
+}
+
+/// The sum of each lane, added in order.
+pub(crate) fn lane_sums<const N: usize>(lanes: &[Lane; N]) -> Lane {
+    let mut sums = [0.0; LANES];
+    for lane in lanes {
+        for j in 0..LANES {
+            sums[j] += lane[j];
+        }
+    }
+    sums
 }
 
 /// The sum of squares, added in order.

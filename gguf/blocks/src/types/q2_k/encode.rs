@@ -6,8 +6,8 @@ use crate::half_bulk::f32_to_f16;
 use crate::packing::{flatten, two_bits};
 use crate::rows::{self, half};
 use crate::search::{
-    Grid, LANES, affine_plain, affine_weighted, clamp, nint, positive, spread, sum_of_squares, transpose,
-    weighted_grid,
+    Grid, LANES, affine_plain, affine_weighted, clamp, lane_sums, nint, positive, spread, sum_of_squares,
+    transpose, weighted_grid,
 };
 
 /// Values of a sub-block.
@@ -69,11 +69,7 @@ fn search<const WEIGHTED: bool>(x: &[f32; 256], w: &[f32; 256]) -> Found {
         out.scale[at..at + LANES].copy_from_slice(&found.scale);
         out.min[at..at + LANES].copy_from_slice(&found.min);
         out.codes[at..at + LANES].copy_from_slice(&found.codes);
-        for w in &weights {
-            for j in 0..LANES {
-                out.weight[at + j] += w[j];
-            }
-        }
+        out.weight[at..at + LANES].copy_from_slice(&lane_sums(&weights));
     }
     out
 }
