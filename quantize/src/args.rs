@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use gguf_blocks::{Format, registry};
-use gguf_cli::{Failure, Result};
+use gguf_cli::{Failure, OutputArgs, Result, TalkArgs};
 use gguf_models::file_type::{self, FileType};
 
 use crate::policy::{Override, Wish};
@@ -24,7 +24,12 @@ const COPY: &str = "COPY";
 )]
 pub struct Args {
     /// IN [OUT] TYPE [NTHREADS]
-    #[arg(value_name = "ARGS", required = true, num_args = 2..=4, allow_negative_numbers = true)]
+    #[arg(
+        value_name = "ARGS",
+        required = true,
+        hide = true,
+        allow_negative_numbers = true
+    )]
     positional: Vec<OsString>,
     /// Importance matrix (either form) that says which columns matter
     #[arg(long, value_name = "FILE")]
@@ -59,15 +64,13 @@ pub struct Args {
     /// Print the plan and stop
     #[arg(long)]
     pub dry_run: bool,
-    /// Replace OUT if it exists
-    #[arg(long)]
-    pub force: bool,
-    /// Print plan or report as JSON
+    /// Print the plan, or what was done, as JSON
     #[arg(long)]
     pub json: bool,
-    /// No progress and no notes; warnings stay
-    #[arg(long, short)]
-    pub quiet: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) talk: TalkArgs,
 }
 
 /// What the positional arguments mean.
@@ -86,8 +89,15 @@ impl Args {
     /// Resolves the positional arguments. What follows IN is TYPE if it parses as one and no other TYPE
     /// comes after it.
     pub(crate) fn job(&self) -> Result<Job> {
-        let [input, rest @ ..] = self.positional.as_slice() else {
-            return Err(Failure::Usage("expected IN [OUT] TYPE [NTHREADS]".into()));
+        let (input, rest) = match self.positional.as_slice() {
+            [input, rest @ ..] if (1..=3).contains(&rest.len()) => (input, rest),
+            other => {
+                let what = format!(
+                    "expected IN [OUT] TYPE [NTHREADS], found {} argument(s)",
+                    other.len()
+                );
+                return Err(Failure::Usage(what));
+            }
         };
         let number = |s: &OsString| s.to_str().and_then(|s| s.parse::<i64>().ok());
         let without_output = match rest {
@@ -202,7 +212,7 @@ fn encodable() -> impl Iterator<Item = &'static Format> {
     registry::all().iter().copied().filter(|f| f.encode.is_some())
 }
 
-fn tensor_type(name: &str) -> Result<&'static str, UnknownType> {
+fn tensor_type(name: &str) -> std::result::Result<&'static str, UnknownType> {
     let found = encodable().find(|f| f.name.eq_ignore_ascii_case(name));
     found.map(|f| f.name).ok_or_else(|| UnknownType(name.to_owned()))
 }

@@ -21,7 +21,7 @@ impl Guide {
         let mut imatrix = Imatrix::read(path).map_err(|e| match e {
             gguf_imatrix_format::Error::Container(e) => match Failure::from(e) {
                 Failure::Input(text) => Failure::Input(format!("importance matrix: {text}")),
-                Failure::Usage(text) => Failure::Usage(text),
+                other => other,
             },
             e => Failure::Input(format!("importance matrix {e}")),
         })?;
@@ -53,7 +53,7 @@ impl Guide {
 
     /// What the matrix has for a tensor: `Ok(None)` if nothing, an error if it is of another length than the
     /// tensor needs (one value a column of each matrix).
-    pub fn coverage(&self, tensor: &TensorInfo) -> Result<Option<f64>, String> {
+    pub fn coverage(&self, tensor: &TensorInfo) -> std::result::Result<Option<f64>, String> {
         let Some(entry) = self.imatrix.entries.get(&tensor.name) else {
             return Ok(None);
         };

@@ -35,7 +35,7 @@ use std::time::Instant;
 
 use gguf::atomic::AtomicFile;
 use gguf::{GgufFile, Writer};
-use gguf_cli::{Failure, Progress, Result, Unit, print_data};
+use gguf_cli::{Failure, Progress, Result, Unit, print_data, print_json};
 
 pub use args::Args;
 pub use guide::Guide;
@@ -56,8 +56,7 @@ fn run(args: &Args) -> Result<()> {
         .transpose()?;
     let wish = args.wish(&job, guide.is_some())?;
     let file = GgufFile::open(&job.input)?;
-    let plan = Plan::new(&file, &wish, guide.as_ref(), args.allow_requantize)?;
-    talk(args, &plan);
+    let mut plan = Plan::new(&file, &wish, guide.as_ref(), args.allow_requantize)?;
     if args.strict && plan.n_fallback > 0 {
         let what = format!(
             "{} tensor(s) need a fallback type and `--strict` forbids it",
@@ -65,48 +64,56 @@ fn run(args: &Args) -> Result<()> {
         );
         return Err(Failure::Input(what));
     }
-    if args.dry_run {
-        return print_data(&if args.json {
-            report::json(&job, &plan, None)
-        } else {
-            format!("{}\n{}", report::table(&plan), report::summary(&job, &plan, None))
-        });
-    }
-    let start = Instant::now();
-    write(args, &job, &file, &plan, guide.as_ref())?;
-    let took = start.elapsed();
-    if args.json {
-        print_data(&report::json(&job, &plan, Some(took)))?;
-    } else if !args.quiet {
-        print_data(&report::summary(&job, &plan, Some(took)))?;
-    }
-    Ok(())
-}
-
-/// Warnings and notes, to stderr.
-fn talk(args: &Args, plan: &Plan) {
-    let progress = Progress::new("", 0, Unit::Tensors, false);
-    for line in &plan.warnings {
-        progress.note(&format!("warning: {line}"));
-    }
-    if !args.quiet {
-        for line in &plan.notes {
-            progress.note(line);
+    let out = match output(args, &job, &plan) {
+        Ok(out) => Some(out).filter(|_| !args.dry_run),
+        Err(e) if args.dry_run => {
+            plan.warnings.push(e.to_string());
+            None
         }
-    }
+        Err(e) => return Err(e),
+    };
+    let progress = Progress::new("quantize", plan.source_bytes(), Unit::Bytes, args.talk.quiet);
+    plan.warnings.iter().for_each(|line| gguf_cli::warn(line));
+    plan.notes.iter().for_each(|line| progress.note(line));
+    let Some(out) = out else {
+        progress.finish();
+        return print_plan(args, &job, &plan);
+    };
+    let start = Instant::now();
+    let mut writer = Writer::new(out, &plan.layout)?;
+    let pool = gguf_cli::thread_pool(job.threads)?;
+    pool.install(|| stream::run(&file, &plan, guide.as_ref(), &mut writer, &|n| progress.add(n)))?;
+    writer.finish()?.commit()?;
+    let took = start.elapsed();
+    progress.note(&report::summary(&job, &plan, Some(took)));
     progress.finish();
+    if args.json {
+        print_json(&report::of(&job, &plan, Some(took)))
+    } else {
+        Ok(())
+    }
 }
 
-fn write(args: &Args, job: &Job, file: &GgufFile, plan: &Plan, guide: Option<&Guide>) -> Result<()> {
+fn print_plan(args: &Args, job: &Job, plan: &Plan) -> Result<()> {
+    if args.json {
+        return print_json(&report::of(job, plan, None));
+    }
+    print_data(&format!(
+        "{}\n{}",
+        report::table(plan),
+        report::summary(job, plan, None)
+    ))
+}
+
+/// Starts the output; what cannot be written is refused here, before any work.
+fn output(args: &Args, job: &Job, plan: &Plan) -> Result<AtomicFile> {
     let inputs: Vec<&Path> = std::iter::once(job.input.as_path())
         .chain(args.imatrix_path())
         .collect();
-    let out = AtomicFile::create(&job.output, args.force, &inputs, Some(plan.layout.total_bytes))?;
-    let mut writer = Writer::new(out, &plan.layout)?;
-    let pool = gguf_cli::thread_pool(job.threads)?;
-    let progress = Progress::new("quantize", plan.source_bytes(), Unit::Bytes, args.quiet);
-    pool.install(|| stream::run(file, plan, guide, &mut writer, &|n| progress.add(n)))?;
-    writer.finish()?.commit()?;
-    progress.finish();
-    Ok(())
+    Ok(AtomicFile::create(
+        &job.output,
+        args.output.force,
+        &inputs,
+        Some(plan.layout.total_bytes),
+    )?)
 }

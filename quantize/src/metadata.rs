@@ -19,23 +19,23 @@ pub(crate) fn of_output(source: &Metadata, file_type: Option<&FileType>, guide: 
         .filter(|(key, _)| !key.starts_with("split."))
         .map(|(k, v)| (k, v.clone()))
         .collect();
-    out.set(gguf::key::QUANTIZATION_VERSION, QUANTIZATION_VERSION);
+    out.set(gguf::key::QUANTIZATION_VERSION, QUANTIZATION_VERSION.into());
     match (file_type, out.get(gguf::key::FILE_TYPE).cloned()) {
-        (Some(t), _) => out.set(gguf::key::FILE_TYPE, t.id),
+        (Some(t), _) => out.set(gguf::key::FILE_TYPE, t.id.into()),
         (None, Some(kept)) => out.set(gguf::key::FILE_TYPE, kept),
         (None, None) => {}
     }
     if let Some(g) = guide {
-        out.set("quantize.imatrix.file", shorten(&g.file));
+        out.set("quantize.imatrix.file", shorten(&g.file).into());
         if let Some(dataset) = g.dataset() {
-            out.set("quantize.imatrix.dataset", shorten(dataset));
+            out.set("quantize.imatrix.dataset", shorten(dataset).into());
         }
         out.set(
             "quantize.imatrix.entries_count",
-            u32::try_from(g.n_entries()).unwrap_or(u32::MAX),
+            u32::try_from(g.n_entries()).unwrap_or(u32::MAX).into(),
         );
         if g.chunk_count() > 0 {
-            out.set("quantize.imatrix.chunks_count", g.chunk_count());
+            out.set("quantize.imatrix.chunks_count", g.chunk_count().into());
         }
     }
     out
@@ -64,7 +64,7 @@ mod tests {
             ("split.count", 1),
             ("llama.block_count", 2),
         ] {
-            source.set(key, value);
+            source.set(key, value.into());
         }
         let out = of_output(&source, file_type::by_name("Q8_0"), None);
         let keys: Vec<_> = out.iter().map(|(k, _)| k).collect();

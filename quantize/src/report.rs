@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::args::Job;
 use crate::plan::{Coverage, Plan};
 
-/// The plan or result as JSON.
-#[derive(Serialize)]
-struct Report<'a> {
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report<'a> {
     input: String,
     output: String,
     file_type: &'a str,
@@ -26,7 +26,7 @@ struct Report<'a> {
     tensors: Vec<Row<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Row<'a> {
     name: &'a str,
     shape: &'a [u64],
@@ -39,8 +39,8 @@ struct Row<'a> {
     importance: Option<f64>,
 }
 
-/// Plan, or with `took` the result, as one JSON object.
-pub(crate) fn json(job: &Job, plan: &Plan, took: Option<Duration>) -> String {
+/// Plan, or with `took` the result.
+pub(crate) fn of<'a>(job: &Job, plan: &'a Plan, took: Option<Duration>) -> Report<'a> {
     let steps = plan.steps.iter().zip(&plan.layout.tensors);
     let tensors = steps.map(|(s, out)| Row {
         name: &s.source.name,
@@ -55,7 +55,7 @@ pub(crate) fn json(job: &Job, plan: &Plan, took: Option<Duration>) -> String {
             Coverage::Share(share) => Some(share),
         },
     });
-    let report = Report {
+    Report {
         input: job.input.display().to_string(),
         output: job.output.display().to_string(),
         file_type: job.type_name,
@@ -68,8 +68,7 @@ pub(crate) fn json(job: &Job, plan: &Plan, took: Option<Duration>) -> String {
         warnings: &plan.warnings,
         notes: &plan.notes,
         tensors: tensors.collect(),
-    };
-    serde_json::to_string_pretty(&report).expect("strings and numbers")
+    }
 }
 
 /// The plan as a table, a row a tensor.

@@ -196,7 +196,7 @@ fn encode(slab: &mut Slab<'_>, importance: &[f32]) -> Result<()> {
                 || vec![0.0; sizes.n_cols],
                 |buf, (i, (raw, out))| encode_rows(step, sizes, first_of(i), raw, importance, buf, out),
             )
-            .filter_map(Result::err)
+            .filter_map(std::result::Result::err)
             .min()
     };
     fault.map_or(Ok(()), |f| Err(describe(step, &f)))
@@ -210,7 +210,7 @@ fn encode_rows(
     importance: &[f32],
     buf: &mut [f32],
     out: &mut [u8],
-) -> Result<(), Fault> {
+) -> std::result::Result<(), Fault> {
     let decode = step
         .from
         .decode

@@ -52,7 +52,7 @@ static ROWS: &[Row] = &[
 const LAST: &str = "F16";
 
 /// Elements of a block of a type that a mix can choose.
-pub fn block_elems(name: &str) -> Option<u64> {
+pub(super) fn block_elems(name: &str) -> Option<u64> {
     ROWS.iter().find(|r| r.name == name).map(|r| r.block)
 }
 
@@ -63,7 +63,7 @@ pub fn fits(n_cols: u64, name: &str) -> bool {
 
 /// The type to use instead of `name` for rows of `n_cols` elements; `name` itself if it fits. `None` where no
 /// type is defined to stand in.
-pub fn fit(n_cols: u64, name: &'static str) -> Option<&'static str> {
+pub(super) fn fit(n_cols: u64, name: &'static str) -> Option<&'static str> {
     if fits(n_cols, name) {
         return Some(name);
     }

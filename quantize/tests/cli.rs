@@ -1,0 +1,452 @@
+//! What the program refuses, and that it leaves nothing behind when it does.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use gguf::{GgufFile, Layout, Metadata, Shape, TensorSpec, Writer};
+use gguf_blocks::registry;
+use gguf_imatrix_format::{Entry, Imatrix};
+use serde_json::Value as Json;
+
+const N_EMBD: u64 = 256;
+
+/// A folder with a small model in it.
+struct Fixture {
+    dir: tempfile::TempDir,
+}
+
+/// Names and shapes of a model of two layers and two experts; the last rows are no multiple of 256.
+fn tensors() -> Vec<(&'static str, Vec<u64>)> {
+    vec![
+        ("output.weight", vec![N_EMBD, 64]),
+        ("output_norm.weight", vec![N_EMBD]),
+        ("token_embd.weight", vec![N_EMBD, 64]),
+        ("blk.0.attn_v.weight", vec![N_EMBD, 32]),
+        ("blk.1.attn_v.weight", vec![N_EMBD, 32]),
+        ("blk.0.ffn_up_exps.weight", vec![N_EMBD, 288, 2]),
+        ("blk.0.ffn_down_exps.weight", vec![288, N_EMBD, 2]),
+    ]
+}
+
+/// The value of element `i` of every tensor.
+fn value(i: u64) -> f32 {
+    ((i * 7919 % 1009) as f32 - 504.0) / 777.0
+}
+
+/// A model in F32 whose element `bad` of `blk.0.ffn_up_exps.weight`, if any, is NaN.
+fn model(bad: Option<u64>, pairs: &[(&str, u32)]) -> Vec<u8> {
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", "llama".into());
+    for (key, value) in [
+        ("llama.block_count", 2),
+        ("llama.attention.head_count", 8),
+        ("llama.attention.head_count_kv", 2),
+        ("llama.expert_count", 2),
+    ] {
+        metadata.set(key, u32::into(value));
+    }
+    for (key, value) in pairs {
+        metadata.set(*key, (*value).into());
+    }
+    let f32_type = registry::by_name("F32").unwrap().id;
+    let spec = |(name, dims): &(&str, Vec<u64>)| TensorSpec {
+        name: (*name).to_owned(),
+        shape: Shape::new(dims).unwrap(),
+        type_id: f32_type,
+    };
+    let layout = Layout::plan(&metadata, tensors().iter().map(spec).collect()).unwrap();
+    let mut writer = Writer::new(Vec::new(), &layout).unwrap();
+    for (name, dims) in tensors() {
+        let n: u64 = dims.iter().product();
+        for i in 0..n {
+            let v = if name.contains("up_exps") && bad == Some(i) {
+                f32::NAN
+            } else {
+                value(i)
+            };
+            writer.write(&v.to_le_bytes()).unwrap();
+        }
+    }
+    writer.finish().unwrap()
+}
+
+/// Importance for the values and the experts' up projection.
+fn imatrix(n_cols: usize) -> Imatrix {
+    let entry = |n_mat: usize| Entry {
+        sums: vec![4.0; n_cols * n_mat],
+        means: vec![],
+        counts: vec![2; n_mat],
+    };
+    let entries = [
+        ("blk.0.attn_v.weight", entry(1)),
+        ("blk.0.ffn_up_exps.weight", entry(2)),
+    ];
+    Imatrix {
+        entries: entries.into_iter().map(|(n, e)| (n.to_owned(), e)).collect(),
+        datasets: vec!["text.txt".to_owned()],
+        chunk_count: 1,
+        chunk_size: 2,
+    }
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let this = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        this.put("in.gguf", &model(None, &[]));
+        this
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an input of the test, no output of the program"
+    )]
+    fn put(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    /// Runs the program in the folder.
+    fn run(&self, args: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_gguf-quantize"))
+            .args(args.split_whitespace())
+            .current_dir(self.dir.path())
+            .output()
+            .unwrap()
+    }
+
+    fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.dir.path()).unwrap();
+        let mut names: Vec<_> = entries
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Runs the program, which must fail with `code`, one line that contains all of `parts`, and no trace.
+    fn refuses(&self, args: &str, code: i32, parts: &[&str]) {
+        let before = self.files();
+        let source = std::fs::read(self.path("in.gguf")).unwrap();
+        let out = self.run(args);
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(code), "{args}: {text}");
+        let errors: Vec<_> = text.lines().filter(|l| !l.starts_with("warning: ")).collect();
+        assert!(
+            errors.len() == 1 && errors[0].starts_with("error: "),
+            "{args}: {text}"
+        );
+        for part in parts {
+            assert!(errors[0].contains(part), "{args}: expected `{part}` in: {text}");
+        }
+        assert_eq!(self.files(), before, "{args}");
+        assert_eq!(std::fs::read(self.path("in.gguf")).unwrap(), source, "{args}");
+    }
+
+    fn json(&self, args: &str) -> Json {
+        let out = self.run(&format!("{args} --json --quiet"));
+        assert!(
+            out.status.success(),
+            "{args}: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        serde_json::from_slice(&out.stdout).unwrap()
+    }
+
+    /// The type of a tensor in a plan.
+    fn planned(&self, args: &str, tensor: &str) -> String {
+        let plan = self.json(&format!("--dry-run {args}"));
+        let tensors = plan["tensors"].as_array().unwrap();
+        let row = tensors.iter().find(|t| t["name"] == tensor).unwrap();
+        row["to"].as_str().unwrap().to_owned()
+    }
+}
+
+#[test]
+fn wrong_command_lines() {
+    let f = Fixture::new();
+    f.refuses(
+        "in.gguf out.gguf Q4_L",
+        2,
+        &["unknown file type `Q4_L`", "available: F32, F16, Q4_0", "Q4_K_M"],
+    );
+    f.refuses("in.gguf", 2, &["expected IN [OUT] TYPE [NTHREADS]"]);
+    f.refuses("in.gguf out.gguf Q8_0 two", 2, &["NTHREADS", "`two`"]);
+    f.refuses("in.gguf out.gguf Q8_0 2 3", 2, &["found 5 argument(s)"]);
+    f.refuses("in.gguf out.gguf Q8_0 --no-such-flag", 2, &["--no-such-flag"]);
+    f.refuses(
+        "in.gguf out.gguf Q8_0 --include-weights a --exclude-weights b",
+        2,
+        &["--exclude-weights"],
+    );
+    f.refuses(
+        "in.gguf out.gguf Q8_0 --output-tensor-type Q9",
+        2,
+        &["--output-tensor-type", "`Q9`", "Q6_K"],
+    );
+    f.refuses(
+        "in.gguf out.gguf Q8_0 --tensor-type attn",
+        2,
+        &["`attn`", "REGEX=TENSOR_TYPE"],
+    );
+}
+
+#[test]
+fn file_types_without_an_encoder_are_refused_by_name() {
+    let f = Fixture::new();
+    for t in gguf_models::file_type::all() {
+        if registry::by_name(t.base).is_none_or(|b| b.encode.is_none()) {
+            f.refuses(
+                &format!("in.gguf out.gguf {}", t.name),
+                2,
+                &[t.name, t.base, "cannot encode"],
+            );
+        }
+    }
+}
+
+#[test]
+fn outputs_that_must_not_be_written() {
+    let f = Fixture::new();
+    f.put("there.gguf", b"precious");
+    std::os::unix::fs::symlink(f.path("in.gguf"), f.path("soft.gguf")).unwrap();
+    std::fs::hard_link(f.path("in.gguf"), f.path("hard.gguf")).unwrap();
+    for name in ["in.gguf", "./in.gguf", "soft.gguf", "hard.gguf"] {
+        f.refuses(&format!("in.gguf {name} Q8_0"), 2, &["same file as the input"]);
+        f.refuses(
+            &format!("--force in.gguf {name} Q8_0"),
+            2,
+            &["same file as the input"],
+        );
+    }
+    f.refuses("in.gguf there.gguf Q8_0", 2, &["there.gguf", "exists"]);
+    assert_eq!(std::fs::read(f.path("there.gguf")).unwrap(), b"precious");
+    f.refuses("in.gguf no/such/folder/out.gguf Q8_0", 2, &["no/such/folder"]);
+    f.refuses("absent.gguf out.gguf Q8_0", 2, &["absent.gguf"]);
+    assert!(f.run("in.gguf there.gguf Q8_0 --force").status.success());
+    assert!(GgufFile::open(&f.path("there.gguf")).is_ok());
+}
+
+#[test]
+fn inputs_that_are_not_sound() {
+    let f = Fixture::new();
+    let whole = model(None, &[]);
+    f.put("cut.gguf", &whole[..whole.len() - 100]);
+    f.refuses(
+        "cut.gguf out.gguf Q8_0",
+        1,
+        &["cut.gguf", "blk.0.ffn_down_exps.weight"],
+    );
+    f.put("text.gguf", b"version https://git-lfs.github.com/spec/v1\n");
+    f.refuses("text.gguf out.gguf Q8_0", 1, &["text.gguf"]);
+    f.put("shard.gguf", &model(None, &[("split.no", 1), ("split.count", 3)]));
+    f.refuses("shard.gguf out.gguf Q8_0", 1, &["shard 2 of 3"]);
+    // Row 10 of the second expert.
+    f.put("nan.gguf", &model(Some((288 + 10) * N_EMBD + 17), &[]));
+    let place = ["`blk.0.ffn_up_exps.weight`, matrix 1, row 10, column 17", "NaN"];
+    f.refuses("nan.gguf out.gguf Q8_0", 1, &place);
+    f.refuses("nan.gguf out.gguf Q4_K_M 5", 1, &place);
+    f.refuses("nan.gguf out.gguf F32", 1, &place[..1]);
+    assert!(f.run("in.gguf q8.gguf Q8_0").status.success());
+    f.refuses(
+        "q8.gguf out.gguf Q4_0",
+        1,
+        &["already quantized (`Q8_0`)", "--allow-requantize"],
+    );
+}
+
+#[test]
+fn importance_that_does_not_belong() {
+    let f = Fixture::new();
+    let write = |name: &str, m: &Imatrix| m.write_gguf(&f.path(name), false, &[]).unwrap();
+    write("good.gguf", &imatrix(256));
+    write("short.gguf", &imatrix(64));
+    let mut other = imatrix(256);
+    other.entries = other
+        .entries
+        .into_iter()
+        .map(|(n, e)| (format!("other.{n}"), e))
+        .collect();
+    write("other.gguf", &other);
+    let bytes = std::fs::read(f.path("good.gguf")).unwrap();
+    let at = bytes.windows(4).rposition(|w| w == 4_f32.to_le_bytes()).unwrap();
+    f.put(
+        "nan.dat",
+        &[&bytes[..at], &f32::NAN.to_le_bytes(), &bytes[at + 4..]].concat(),
+    );
+
+    f.refuses(
+        "--imatrix short.gguf in.gguf out.gguf Q4_0",
+        1,
+        &["`blk.0.attn_v.weight`", "needs 256", "found 64"],
+    );
+    f.refuses(
+        "--imatrix other.gguf in.gguf out.gguf Q4_0",
+        1,
+        &["`other.gguf` is of another model"],
+    );
+    f.refuses(
+        "--imatrix nan.dat in.gguf out.gguf Q4_0",
+        1,
+        &["`blk.0.ffn_up_exps.weight`", "matrix 1", "NaN"],
+    );
+    f.refuses("--imatrix in.gguf in.gguf out.gguf Q4_0", 1, &["in.gguf"]);
+    f.refuses("--imatrix absent in.gguf out.gguf Q4_0", 2, &["absent"]);
+    f.refuses(
+        "--imatrix good.gguf in.gguf good.gguf Q4_0 --force",
+        2,
+        &["same file as the input `good.gguf`"],
+    );
+
+    let plan = f.json("--dry-run --imatrix good.gguf in.gguf out.gguf Q4_0");
+    let notes = plan["notes"].to_string();
+    assert!(
+        notes.contains("covers 2 of 6 tensors") && notes.contains("`token_embd.weight`"),
+        "{notes}"
+    );
+    let excluded = f.json("--exclude-weights up_exps --dry-run --imatrix good.gguf in.gguf out.gguf Q4_0");
+    assert!(excluded["notes"].to_string().contains("covers 1 of 6 tensors"));
+}
+
+#[test]
+fn a_dry_run_tells_the_truth_and_writes_nothing() {
+    let f = Fixture::new();
+    for file_type in ["Q4_K_M", "Q2_K", "Q8_0", "F16"] {
+        let before = f.files();
+        let plan = f.json(&format!("--dry-run in.gguf {file_type}"));
+        assert_eq!(f.files(), before);
+        let done = f.json(&format!("in.gguf {file_type}"));
+        let written = std::fs::metadata(f.path(&format!("ggml-model-{file_type}.gguf")))
+            .unwrap()
+            .len();
+        assert_eq!(
+            (&plan["bytes"], &plan["tensors"]),
+            (&done["bytes"], &done["tensors"])
+        );
+        assert_eq!(plan["bytes"], written);
+    }
+    let text = String::from_utf8(f.run("--dry-run in.gguf new.gguf Q4_K_M").stdout).unwrap();
+    assert!(
+        text.contains("fallback from Q4_K") && text.contains("would write `new.gguf`"),
+        "{text}"
+    );
+    let exists = f.run("--dry-run in.gguf ggml-model-Q8_0.gguf Q8_0");
+    assert!(exists.status.success() && String::from_utf8_lossy(&exists.stderr).contains("exists already"));
+}
+
+#[test]
+fn fallbacks_are_told_and_can_be_forbidden() {
+    let f = Fixture::new();
+    let out = f.run("in.gguf out.gguf Q4_K_M --quiet");
+    let text = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.success());
+    assert!(
+        text.contains("warning: 1 of 6 tensor(s) required fallback quantization"),
+        "{text}"
+    );
+    assert!(
+        text.contains("`blk.0.ffn_down_exps.weight`: rows of 288 elements"),
+        "{text}"
+    );
+    f.refuses("--strict in.gguf other.gguf Q4_K_M", 1, &["--strict"]);
+    assert!(f.run("--strict in.gguf other.gguf Q8_0").status.success());
+}
+
+#[test]
+fn the_users_types_win_wherever_they_stand() {
+    let f = Fixture::new();
+    let v = "blk.1.attn_v.weight";
+    assert_eq!(f.planned("in.gguf o Q4_K_M --tensor-type ATTN_V=q5_k", v), "Q5_K");
+    assert_eq!(
+        f.planned("--tensor-type attn_v=q5_k --pure in.gguf o Q4_K_M", v),
+        "Q5_K"
+    );
+    assert_eq!(f.planned("in.gguf --tensor-type attn_v=q5_k o F16", v), "Q5_K");
+    assert_eq!(f.planned("in.gguf o Q4_K_M --tensor-type attn_v=q4_k", v), "Q4_K");
+    assert_eq!(
+        f.planned(
+            "in.gguf o Q4_0 --tensor-type blk.1=q8_0 --tensor-type attn_v=q5_0",
+            v
+        ),
+        "Q8_0"
+    );
+    assert_eq!(
+        f.planned("in.gguf o Q4_0 --output-tensor-type BF16", "output.weight"),
+        "BF16"
+    );
+    assert_eq!(
+        f.planned("in.gguf o Q4_0 --leave-output-tensor", "output.weight"),
+        "F32"
+    );
+    assert_eq!(
+        f.planned("in.gguf o Q4_0 --token-embedding-type q8_0", "token_embd.weight"),
+        "Q8_0"
+    );
+    let plan = f.json("--dry-run in.gguf o Q4_0 --tensor-type attn=q8_0 --tensor-type attn_v=q5_0");
+    assert!(
+        plan["notes"]
+            .to_string()
+            .contains("`attn_v=q5_0`: decides nothing"),
+        "{}",
+        plan["notes"]
+    );
+    f.refuses(
+        "in.gguf o Q4_0 --tensor-type attn_w=q8_0",
+        2,
+        &["`attn_w=q8_0`: no tensor's name matches"],
+    );
+    f.refuses(
+        "in.gguf o Q4_0 --tensor-type norm=q8_0",
+        2,
+        &["never quantized", "`output_norm.weight`"],
+    );
+    f.refuses(
+        "in.gguf o Q4_0 --tensor-type down=q4_k",
+        1,
+        &["288 elements", "`Q4_K`", "types that fit: "],
+    );
+    assert_eq!(
+        f.planned(
+            "in.gguf o Q4_0 --tensor-type down=q5_1",
+            "blk.0.ffn_down_exps.weight"
+        ),
+        "Q5_1"
+    );
+}
+
+/// Slabs end inside matrices and importance follows the matrix, so a tensor of several slabs must equal its
+/// rows encoded one by one.
+#[test]
+fn rows_keep_their_own_importance() {
+    let f = Fixture::new();
+    let mut m = imatrix(256);
+    for (i, s) in m
+        .entries
+        .get_mut("blk.0.ffn_up_exps.weight")
+        .unwrap()
+        .sums
+        .iter_mut()
+        .enumerate()
+    {
+        *s = (i % 97) as f32 + 0.5 + (i / 256) as f32 * 50.0;
+    }
+    m.write_gguf(&f.path("m.gguf"), false, &[]).unwrap();
+    assert!(f.run("--imatrix m.gguf in.gguf out.gguf Q4_K_M").status.success());
+    let file = GgufFile::open(&f.path("out.gguf")).unwrap();
+    let tensor = file.tensor("blk.0.ffn_up_exps.weight").unwrap();
+    let encode = tensor.format().unwrap().encode.unwrap();
+    let importance = m.importance("blk.0.ffn_up_exps.weight").unwrap();
+    let bytes = file.tensor_bytes(tensor).unwrap();
+    let row_bytes = bytes.len() / (288 * 2);
+    for (row, found) in bytes.chunks_exact(row_bytes).enumerate() {
+        let values: Vec<f32> = (0..N_EMBD).map(|c| value(row as u64 * N_EMBD + c)).collect();
+        let mut expected = vec![0; row_bytes];
+        let weights = &importance[row / 288 * 256..][..256];
+        encode(&values, gguf_blocks::Importance::Column(weights), &mut expected);
+        assert_eq!(found, expected, "row {row}");
+    }
+}
