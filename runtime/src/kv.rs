@@ -30,7 +30,12 @@ pub(crate) struct LayerCache {
 impl LayerCache {
     fn new(gqa: Gqa, n_seq: usize, n_pos: usize) -> Self {
         let n = n_seq * gqa.n_head_kv * n_pos;
-        Self { gqa, n_pos, k: vec![0; n * gqa.head_dim_k], v: vec![0; n * gqa.head_dim_v] }
+        Self {
+            gqa,
+            n_pos,
+            k: vec![0; n * gqa.head_dim_k],
+            v: vec![0; n * gqa.head_dim_v],
+        }
     }
 
     /// First position of a head, counted from the start of the cache.
@@ -52,15 +57,31 @@ impl LayerCache {
 
     fn store(&mut self, seq: usize, pos: usize, k: &[f32], v: &[f32]) {
         let (dim_k, dim_v) = (self.gqa.head_dim_k, self.gqa.head_dim_v);
-        assert_eq!(k.len(), self.gqa.n_head_kv * dim_k, "elements of the keys of a position");
-        assert_eq!(v.len(), self.gqa.n_head_kv * dim_v, "elements of the values of a position");
+        assert_eq!(
+            k.len(),
+            self.gqa.n_head_kv * dim_k,
+            "elements of the keys of a position"
+        );
+        assert_eq!(
+            v.len(),
+            self.gqa.n_head_kv * dim_v,
+            "elements of the values of a position"
+        );
         for head in 0..self.gqa.n_head_kv {
             let first = self.first(seq, head);
             let lanes = &mut self.k[(first + pos / LANES * LANES) * dim_k..][..LANES * dim_k];
-            for (lanes, k) in lanes.as_chunks_mut::<LANES>().0.iter_mut().zip(&k[head * dim_k..]) {
+            for (lanes, k) in lanes
+                .as_chunks_mut::<LANES>()
+                .0
+                .iter_mut()
+                .zip(&k[head * dim_k..])
+            {
                 lanes[pos % LANES] = f32_to_f16(*k);
             }
-            for (out, v) in self.v[(first + pos) * dim_v..][..dim_v].iter_mut().zip(&v[head * dim_v..]) {
+            for (out, v) in self.v[(first + pos) * dim_v..][..dim_v]
+                .iter_mut()
+                .zip(&v[head * dim_v..])
+            {
                 *out = f32_to_f16(*v);
             }
         }
@@ -71,13 +92,19 @@ impl KvCache {
     /// Room for `n_seq` sequences of `n_ctx` positions for each of `layers`.
     pub fn new(layers: &[Gqa], n_seq: usize, n_ctx: usize) -> Self {
         let n_pos = n_ctx.next_multiple_of(BLOCK);
-        let layers = layers.iter().map(|&gqa| LayerCache::new(gqa, n_seq, n_pos)).collect();
+        let layers = layers
+            .iter()
+            .map(|&gqa| LayerCache::new(gqa, n_seq, n_pos))
+            .collect();
         Self { layers, n_seq, n_ctx }
     }
 
     /// Bytes taken.
     pub fn n_bytes(&self) -> usize {
-        self.layers.iter().map(|l| size_of_val(&*l.k) + size_of_val(&*l.v)).sum()
+        self.layers
+            .iter()
+            .map(|l| size_of_val(&*l.k) + size_of_val(&*l.v))
+            .sum()
     }
 
     /// Positions of a sequence.
@@ -87,7 +114,10 @@ impl KvCache {
 
     /// Stores the keys (`n_head_kv * head_dim_k` elements, rotated) and values of one position.
     pub fn store(&mut self, layer: usize, seq: usize, pos: usize, k: &[f32], v: &[f32]) {
-        assert!(seq < self.n_seq && pos < self.n_ctx, "position {pos} of sequence {seq} is in the cache");
+        assert!(
+            seq < self.n_seq && pos < self.n_ctx,
+            "position {pos} of sequence {seq} is in the cache"
+        );
         self.layers[layer].store(seq, pos, k, v);
     }
 
@@ -97,6 +127,12 @@ impl KvCache {
     pub fn attend(&self, cpu: Cpu, layer: usize, q: &[f32], place: &[(u32, u32)], out: &mut [f32]) {
         let inside = |&(seq, pos): &(u32, u32)| (seq as usize) < self.n_seq && (pos as usize) < self.n_ctx;
         assert!(place.iter().all(inside), "every position is in the cache");
-        Attention { cpu, cache: &self.layers[layer], q, place }.run(out);
+        Attention {
+            cpu,
+            cache: &self.layers[layer],
+            q,
+            place,
+        }
+        .run(out);
     }
 }

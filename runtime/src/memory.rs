@@ -25,7 +25,13 @@ impl<'a> GridMut<'a> {
     pub(crate) fn new(data: &'a mut [f32], n_cols: usize) -> Self {
         let n_rows = if n_cols == 0 { 0 } else { data.len() / n_cols };
         assert_eq!(n_rows * n_cols, data.len(), "a matrix is whole rows");
-        Self { start: data.as_mut_ptr(), stride: n_cols, n_rows, n_cols, matrix: PhantomData }
+        Self {
+            start: data.as_mut_ptr(),
+            stride: n_cols,
+            n_rows,
+            n_cols,
+            matrix: PhantomData,
+        }
     }
 
     pub(crate) fn n_rows(&self) -> usize {
@@ -43,16 +49,34 @@ impl<'a> GridMut<'a> {
         let offset = if at < self.n_rows { at * self.stride } else { 0 };
         // SAFETY: row `at` exists if the offset is not 0, so the pointer stays inside the matrix.
         let start = unsafe { self.start.add(offset) };
-        (Self { n_rows: at, ..self }, Self { start, n_rows: self.n_rows - at, ..self })
+        (
+            Self { n_rows: at, ..self },
+            Self {
+                start,
+                n_rows: self.n_rows - at,
+                ..self
+            },
+        )
     }
 
     /// The first `at` columns and the others.
     pub(crate) fn split_cols(self, at: usize) -> (Self, Self) {
         assert!(at <= self.n_cols, "a split lies inside");
-        let offset = if at < self.n_cols && self.n_rows > 0 { at } else { 0 };
+        let offset = if at < self.n_cols && self.n_rows > 0 {
+            at
+        } else {
+            0
+        };
         // SAFETY: column `at` exists if the offset is not 0, so the pointer stays inside the first row.
         let start = unsafe { self.start.add(offset) };
-        (Self { n_cols: at, ..self }, Self { start, n_cols: self.n_cols - at, ..self })
+        (
+            Self { n_cols: at, ..self },
+            Self {
+                start,
+                n_cols: self.n_cols - at,
+                ..self
+            },
+        )
     }
 
     /// The part of row `row` that lies in the rectangle.
@@ -84,7 +108,13 @@ mod tests {
             }
         });
         for (i, v) in data.into_iter().enumerate() {
-            let expected = if i / 7 < 2 { 1.0 } else if i % 7 < 3 { 2.0 } else { 3.0 };
+            let expected = if i / 7 < 2 {
+                1.0
+            } else if i % 7 < 3 {
+                2.0
+            } else {
+                3.0
+            };
             assert_eq!(v, expected, "element {i}");
         }
     }

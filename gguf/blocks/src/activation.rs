@@ -28,7 +28,11 @@ pub struct GroupScale {
 impl GroupScale {
     fn new(d: f32, sums: [i32; 2]) -> Self {
         let [low, high] = sums;
-        Self { d, sum: d * (low + high) as f32, half: [d * low as f32, d * high as f32] }
+        Self {
+            d,
+            sum: d * (low + high) as f32,
+            half: [d * low as f32, d * high as f32],
+        }
     }
 }
 
@@ -43,7 +47,11 @@ pub struct Q8Row<'a> {
 
 /// Quantizes `x`, a multiple of 32 values, into as many `q` and one entry of `scales` for each 32.
 pub fn quantize(cpu: Cpu, x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
-    assert!(x.len() == q.len() && x.len() == scales.len() * GROUP, "activation row of {} values", x.len());
+    assert!(
+        x.len() == q.len() && x.len() == scales.len() * GROUP,
+        "activation row of {} values",
+        x.len()
+    );
     match cpu.level() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => crate::x86::quantize(x, q, scales),
@@ -80,12 +88,19 @@ pub(crate) enum Range {
 pub(crate) fn range(max_bits: u32) -> Range {
     let max = f32::from_bits(max_bits);
     if !max.is_finite() {
-        return Range::Flat(GroupScale { d: f32::NAN, sum: f32::NAN, half: [f32::NAN; 2] });
+        return Range::Flat(GroupScale {
+            d: f32::NAN,
+            sum: f32::NAN,
+            half: [f32::NAN; 2],
+        });
     }
     if max < TINY {
         return Range::Flat(GroupScale::default());
     }
-    Range::Scaled { factor: 127.0 / max, d: max / 127.0 }
+    Range::Scaled {
+        factor: 127.0 / max,
+        d: max / 127.0,
+    }
 }
 
 #[inline]

@@ -8,6 +8,8 @@
 //!
 //! Every level unpacks to the same bits, and tests compare levels with `==`. No fused multiply-add.
 
+use std::ops::Range;
+
 use crate::rows::{self, Stored};
 use crate::tile::{GROUP, Panel, ROWS, Tile, TileKind};
 
@@ -56,6 +58,19 @@ where
     rows.map(|row| &rows::blocks(row)[range.clone()])
 }
 
+/// Block `i` of each row.
+// Closures of functions with target features do not end up inside `map`, so those call this.
+#[inline]
+pub(crate) fn nth<'a, B>(rows: [&'a [B]; ROWS], i: usize) -> [&'a B; ROWS] {
+    rows.map(|row| &row[i])
+}
+
+/// The pieces of 16 bytes of a stretch of each row, and what remains.
+#[inline]
+pub(crate) fn pieces<'a>(rows: [&'a [u8]; ROWS], bytes: &Range<usize>) -> [(&'a [[u8; 16]], &'a [u8]); ROWS] {
+    rows.map(|row| row[bytes.clone()].as_chunks())
+}
+
 /// A block of an integer type.
 pub(crate) trait GroupedBlock {
     /// Groups of 32 values in a block.
@@ -70,7 +85,10 @@ pub(crate) fn unpack<B>(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Tile
 where
     B: Stored + GroupedBlock,
 {
-    for (row, blocks) in blocks::<B>(rows, first_group, tile.n_groups()).into_iter().enumerate() {
+    for (row, blocks) in blocks::<B>(rows, first_group, tile.n_groups())
+        .into_iter()
+        .enumerate()
+    {
         for (b, block) in blocks.iter().enumerate() {
             for g in 0..B::GROUPS {
                 let Group { v, scale, min } = block.group(g);
@@ -100,3 +118,6 @@ pub(crate) fn unpack_floats<const N: usize>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,7 +82,10 @@ pub struct Panel {
 impl Panel {
     /// An empty panel.
     pub fn new() -> Box<Self> {
-        Box::new(Self { v: [[0.0; ROWS]; MAX_COLS], n_cols: 0 })
+        Box::new(Self {
+            v: [[0.0; ROWS]; MAX_COLS],
+            n_cols: 0,
+        })
     }
 
     /// Columns in use.

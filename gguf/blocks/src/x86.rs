@@ -7,11 +7,15 @@
 //!
 //! [`Cpu`]: crate::Cpu
 
-#![expect(unsafe_code, reason = "loads and stores through references, and entry into code compiled for AVX2")]
+#![expect(
+    unsafe_code,
+    reason = "loads and stores through references, and entry into code compiled for AVX2"
+)]
 
 use std::arch::x86_64::*;
 
 use crate::activation::{GROUP, GroupScale, Range, quantize_with, range, scale_of};
+use crate::kernel::pieces;
 use crate::tile::{Panel, ROWS, Tile};
 
 /// Loads 16 bytes.
@@ -41,9 +45,11 @@ pub(crate) fn store_rows(out: &mut [f32; ROWS], v: __m256) {
 /// 16 bytes of each row, transposed: register `i` holds bytes `4 * i .. 4 * i + 4` of every row.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(crate) fn columns(rows: [&[u8; 16]; ROWS]) -> [__m256i; 4] {
-    let pair = |i: usize| _mm256_set_m128i(load16(rows[i + 4]), load16(rows[i]));
-    let (r0, r1, r2, r3) = (pair(0), pair(1), pair(2), pair(3));
+pub(crate) fn columns<B>(rows: [&B; ROWS], piece: impl Fn(&B) -> &[u8; 16]) -> [__m256i; 4] {
+    let r0 = _mm256_set_m128i(load16(piece(rows[4])), load16(piece(rows[0])));
+    let r1 = _mm256_set_m128i(load16(piece(rows[5])), load16(piece(rows[1])));
+    let r2 = _mm256_set_m128i(load16(piece(rows[6])), load16(piece(rows[2])));
+    let r3 = _mm256_set_m128i(load16(piece(rows[7])), load16(piece(rows[3])));
     let (low01, low23) = (_mm256_unpacklo_epi32(r0, r1), _mm256_unpacklo_epi32(r2, r3));
     let (high01, high23) = (_mm256_unpackhi_epi32(r0, r1), _mm256_unpackhi_epi32(r2, r3));
     [
@@ -57,16 +63,24 @@ pub(crate) fn columns(rows: [&[u8; 16]; ROWS]) -> [__m256i; 4] {
 /// Four bytes of each row.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(crate) fn dwords(rows: [[u8; 4]; ROWS]) -> __m256i {
-    let [a, b, c, d, e, f, g, h] = rows.map(i32::from_le_bytes);
+pub(crate) fn dwords<B>(rows: [&B; ROWS], piece: impl Fn(&B) -> [u8; 4]) -> __m256i {
+    let mut v = [0; ROWS];
+    for (v, row) in v.iter_mut().zip(rows) {
+        *v = i32::from_le_bytes(piece(row));
+    }
+    let [a, b, c, d, e, f, g, h] = v;
     _mm256_setr_epi32(a, b, c, d, e, f, g, h)
 }
 
 /// A stored half of each row.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(crate) fn halves(rows: [[u8; 2]; ROWS]) -> __m256 {
-    let [a, b, c, d, e, f, g, h] = rows.map(i16::from_le_bytes);
+pub(crate) fn halves<B>(rows: [&B; ROWS], piece: impl Fn(&B) -> [u8; 2]) -> __m256 {
+    let mut v = [0; ROWS];
+    for (v, row) in v.iter_mut().zip(rows) {
+        *v = i16::from_le_bytes(piece(row));
+    }
+    let [a, b, c, d, e, f, g, h] = v;
     _mm256_cvtph_ps(_mm_setr_epi16(a, b, c, d, e, f, g, h))
 }
 
@@ -76,7 +90,9 @@ pub(crate) fn halves(rows: [[u8; 2]; ROWS]) -> __m256 {
 pub(crate) fn low_halves(v: __m256i) -> __m256 {
     let low = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
     let packed = _mm256_packus_epi32(low, low);
-    _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b10_00>(packed)))
+    _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b10_00>(
+        packed,
+    )))
 }
 
 /// The half in the high 16 bits of each row's double word.
@@ -154,8 +170,8 @@ pub(crate) fn set_chunk(tile: &mut Tile, group: usize, chunk: usize, v: __m256i)
 /// `d`, `dmin` and the packed numbers.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(crate) fn set_six_bit(tile: &mut Tile, headers: [&[u8; 16]; ROWS]) {
-    let [units, low, mid, high] = columns(headers);
+pub(crate) fn set_six_bit<B>(tile: &mut Tile, rows: [&B; ROWS], header: impl Fn(&B) -> &[u8; 16]) {
+    let [units, low, mid, high] = columns(rows, header);
     let (d, dmin) = (low_halves(units), high_halves(units));
     let six = _mm256_set1_epi8(0x3f);
     let top = _mm256_set1_epi8(0x30);
@@ -163,7 +179,10 @@ pub(crate) fn set_six_bit(tile: &mut Tile, headers: [&[u8; 16]; ROWS]) {
     let scales = [_mm256_and_si256(low, six), join(low_nibbles(high), low)];
     let mins = [_mm256_and_si256(mid, six), join(high_nibbles(high), mid)];
     for g in 0..8 {
-        store_rows(&mut tile.scale[g][0], _mm256_mul_ps(d, byte(scales[g / 4], g % 4)));
+        store_rows(
+            &mut tile.scale[g][0],
+            _mm256_mul_ps(d, byte(scales[g / 4], g % 4)),
+        );
         store_rows(&mut tile.min[g][0], _mm256_mul_ps(dmin, byte(mins[g / 4], g % 4)));
     }
 }
@@ -175,7 +194,11 @@ pub(crate) fn fifth_bits(qh: __m256i, chunk: usize) -> __m256i {
     let byte = (chunk / 2) as i8;
     let four = |row: i8| 0x0101_0101 * i32::from(4 * row + byte);
     let index = _mm256_broadcastsi128_si256(_mm_setr_epi32(four(0), four(1), four(2), four(3)));
-    let bits = _mm256_set1_epi32(if chunk % 2 == 0 { 0x0804_0201 } else { 0x8040_2010_u32 as i32 });
+    let bits = _mm256_set1_epi32(if chunk % 2 == 0 {
+        0x0804_0201
+    } else {
+        0x8040_2010_u32 as i32
+    });
     let set = _mm256_and_si256(_mm256_shuffle_epi8(qh, index), bits);
     _mm256_and_si256(_mm256_cmpeq_epi8(set, bits), _mm256_set1_epi8(16))
 }
@@ -193,10 +216,10 @@ pub(crate) fn unpack_pieces<const N: usize, const C: usize>(
 ) {
     const { assert!(N * C == 16) };
     let n_cols = panel.n_cols();
-    let rows = rows.map(|row| row[first_col * N..(first_col + n_cols) * N].as_chunks::<16>());
+    let rows = pieces(rows, &(first_col * N..(first_col + n_cols) * N));
     let (out, rest) = panel.v[..n_cols].as_chunks_mut::<C>();
     for (i, out) in out.iter_mut().enumerate() {
-        piece(out, columns(rows.map(|(pieces, _)| &pieces[i])));
+        piece(out, columns(rows.each_ref(), |(pieces, _)| &pieces[i]));
     }
     for (r, (_, bytes)) in rows.into_iter().enumerate() {
         for (lanes, bytes) in rest.iter_mut().zip(bytes.as_chunks::<N>().0) {
@@ -216,11 +239,19 @@ fn quantize_avx2(x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
     quantize_with(x, q, scales, |x, q| quantize_group(x, q));
 }
 
+/// Loads eight floats.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn load8(x: &[f32; 8]) -> __m256 {
+    // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
+    unsafe { _mm256_loadu_ps(x.as_ptr()) }
+}
+
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn quantize_group(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> GroupScale {
-    // SAFETY: each load is of 8 of the 32 values.
-    let v: [__m256; 4] = std::array::from_fn(|i| unsafe { _mm256_loadu_ps(x[8 * i..].as_ptr()) });
+    let x = x.as_chunks::<8>().0;
+    let v = [load8(&x[0]), load8(&x[1]), load8(&x[2]), load8(&x[3])];
     // Bits of magnitudes are not negative as integers, so the signed maximum orders them.
     let magnitude = |v| _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fff_ffff));
     let max8 = _mm256_max_epi32(

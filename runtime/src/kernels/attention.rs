@@ -50,10 +50,25 @@ impl Attention<'_> {
     pub(crate) fn run(&self, out: &mut [f32]) {
         let gqa = &self.cache.gqa;
         let n = self.place.len();
-        assert!(gqa.n_head.is_multiple_of(gqa.n_head_kv), "key heads serve the same number of query heads");
-        assert_eq!(self.q.len(), n * gqa.n_head * gqa.head_dim_k, "elements of {n} query rows");
-        assert_eq!(out.len(), n * gqa.n_head * gqa.head_dim_v, "elements of {n} output rows");
-        self.split(0..n, 0..gqa.n_head_kv, GridMut::new(out, gqa.n_head * gqa.head_dim_v));
+        assert!(
+            gqa.n_head.is_multiple_of(gqa.n_head_kv),
+            "key heads serve the same number of query heads"
+        );
+        assert_eq!(
+            self.q.len(),
+            n * gqa.n_head * gqa.head_dim_k,
+            "elements of {n} query rows"
+        );
+        assert_eq!(
+            out.len(),
+            n * gqa.n_head * gqa.head_dim_v,
+            "elements of {n} output rows"
+        );
+        self.split(
+            0..n,
+            0..gqa.n_head_kv,
+            GridMut::new(out, gqa.n_head * gqa.head_dim_v),
+        );
     }
 
     /// Query heads of each key head.
@@ -64,7 +79,10 @@ impl Attention<'_> {
     /// Rows and key heads, in parallel as far as it pays; `out` has just these rows and the heads' columns.
     fn split(&self, rows: Range<usize>, heads: Range<usize>, out: GridMut<'_>) {
         let gqa = &self.cache.gqa;
-        let seen: usize = self.place[rows.clone()].iter().map(|&(_, pos)| pos as usize + 1).sum();
+        let seen: usize = self.place[rows.clone()]
+            .iter()
+            .map(|&(_, pos)| pos as usize + 1)
+            .sum();
         let a_head = seen * self.group() * (gqa.head_dim_k + gqa.head_dim_v) / 6;
         let worth_it = a_head * heads.len() > 2 * TASK;
         if worth_it && rows.len() > ROWS {
@@ -97,7 +115,13 @@ impl Attention<'_> {
                     let n_queries = run.len() * self.group();
                     for first in (0..n_queries).step_by(QUERIES) {
                         let n = QUERIES.min(n_queries - first);
-                        let queries = Queries { at: self, start, head, first, n };
+                        let queries = Queries {
+                            at: self,
+                            start,
+                            head,
+                            first,
+                            n,
+                        };
                         queries.run(scratch);
                         for i in 0..n {
                             let (row, query_head) = queries.place(i);
@@ -129,7 +153,10 @@ impl Queries<'_> {
     /// Row and query head of query `i`.
     fn place(&self, i: usize) -> (usize, usize) {
         let group = self.at.group();
-        (self.start + (self.first + i) / group, self.head * group + (self.first + i) % group)
+        (
+            self.start + (self.first + i) / group,
+            self.head * group + (self.first + i) % group,
+        )
     }
 
     /// Elements of query `i`.
@@ -151,7 +178,11 @@ impl Queries<'_> {
         let most = (0..self.n).map(|i| self.seen(i)).max().unwrap_or(0);
         for block in 0..most.div_ceil(BLOCK) {
             let first = block * BLOCK;
-            s.load(self.at.cpu, cache.k_block(seq, self.head, block), cache.v_block(seq, self.head, block));
+            s.load(
+                self.at.cpu,
+                cache.k_block(seq, self.head, block),
+                cache.v_block(seq, self.head, block),
+            );
             let mut i = 0;
             while i < self.n {
                 let whole = |i: usize| i < self.n && self.seen(i) >= first + BLOCK;
@@ -178,7 +209,14 @@ impl Queries<'_> {
             if n_part == 0 {
                 break;
             }
-            let sums = products(cpu, Lanes { data: k, stride: LANES }, q);
+            let sums = products(
+                cpu,
+                Lanes {
+                    data: k,
+                    stride: LANES,
+                },
+                q,
+            );
             for (scores, sums) in scores.iter_mut().zip(sums) {
                 for (score, sum) in scores[part * LANES..][..n_part].iter_mut().zip(sums) {
                     *score = sum * gqa.scale;
@@ -191,7 +229,14 @@ impl Queries<'_> {
         }
         let p = scores.each_ref().map(|p| &p[..n_seen]);
         for first in (0..s.stride).step_by(LANES) {
-            let sums = products(cpu, Lanes { data: &s.v[first..], stride: s.stride }, p);
+            let sums = products(
+                cpu,
+                Lanes {
+                    data: &s.v[first..],
+                    stride: s.stride,
+                },
+                p,
+            );
             for j in 0..N {
                 let out = &mut s.out[(i + j) * s.stride + first..][..LANES];
                 for (out, sum) in out.iter_mut().zip(sums[j]) {
@@ -278,7 +323,13 @@ impl Scratch {
         self.dim_v = dim_v;
         self.stride = dim_v.next_multiple_of(LANES);
         self.state.clear();
-        self.state.resize(n_queries, Softmax { max: f32::NEG_INFINITY, sums: [0.0; LANES] });
+        self.state.resize(
+            n_queries,
+            Softmax {
+                max: f32::NEG_INFINITY,
+                sums: [0.0; LANES],
+            },
+        );
         self.out.clear();
         self.out.resize(n_queries * self.stride, 0.0);
     }
@@ -290,7 +341,11 @@ impl Scratch {
         if self.stride == self.dim_v {
             to_f32(cpu, v, &mut self.v);
         } else {
-            for (out, v) in self.v.chunks_exact_mut(self.stride).zip(v.chunks_exact(self.dim_v)) {
+            for (out, v) in self
+                .v
+                .chunks_exact_mut(self.stride)
+                .zip(v.chunks_exact(self.dim_v))
+            {
                 to_f32(cpu, v, &mut out[..self.dim_v]);
             }
         }
@@ -305,3 +360,6 @@ impl Scratch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

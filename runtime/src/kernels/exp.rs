@@ -73,7 +73,10 @@ mod tests {
         // Results that are not normal numbers: the error is at most a few of the smallest steps.
         for i in 0..1000 {
             let x = -87.3 - i as f32 * 0.0167;
-            assert!((f64::from(exp(x)) - f64::from(x).exp()).abs() < 2.0 * f64::from(f32::from_bits(1)), "{x}");
+            assert!(
+                (f64::from(exp(x)) - f64::from(x).exp()).abs() < 2.0 * f64::from(f32::from_bits(1)),
+                "{x}"
+            );
         }
     }
 }

@@ -23,7 +23,10 @@ pub(crate) struct Lanes<'a> {
 pub(crate) fn products<const N: usize>(cpu: Cpu, lanes: Lanes<'_>, x: [&[f32]; N]) -> [[f32; ROWS]; N] {
     let n = x.first().map_or(0, |x| x.len());
     assert!(x.iter().all(|x| x.len() == n), "rows have one length");
-    assert!(n == 0 || (n - 1) * lanes.stride + ROWS <= lanes.data.len(), "{n} rows of lanes are there");
+    assert!(
+        n == 0 || (n - 1) * lanes.stride + ROWS <= lanes.data.len(),
+        "{n} rows of lanes are there"
+    );
     match cpu.level() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => super::x86::products(lanes, x),
@@ -52,7 +55,10 @@ pub(super) fn multiply(
     acc: &mut [[f32; ROWS]],
 ) {
     let n_cols = panel.n_cols();
-    let lanes = Lanes { data: panel.v[..n_cols].as_flattened(), stride: ROWS };
+    let lanes = Lanes {
+        data: panel.v[..n_cols].as_flattened(),
+        stride: ROWS,
+    };
     let column = |&row: &u32| &x.row(row as usize)[first_col..first_col + n_cols];
     let (source, source_rest) = source.as_chunks::<COLUMNS>();
     let (acc, acc_rest) = acc.as_chunks_mut::<COLUMNS>();

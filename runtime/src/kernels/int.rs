@@ -27,7 +27,12 @@ pub(super) fn multiply(
         Level::Avx2 => super::x86::multiply_tile(kind, tile, x, first_group, source, acc),
         _ => {
             for (&row, acc) in source.iter().zip(acc) {
-                column(kind, tile, groups(x.q8_row(row as usize), first_group, tile.n_groups()), acc);
+                column(
+                    kind,
+                    tile,
+                    groups(x.q8_row(row as usize), first_group, tile.n_groups()),
+                    acc,
+                );
             }
         }
     }
@@ -35,7 +40,10 @@ pub(super) fn multiply(
 
 /// A stretch of a row.
 pub(super) fn groups(row: Q8Row<'_>, first: usize, n: usize) -> Q8Row<'_> {
-    Q8Row { q: &row.q[first * GROUP..(first + n) * GROUP], scales: &row.scales[first..first + n] }
+    Q8Row {
+        q: &row.q[first * GROUP..(first + n) * GROUP],
+        scales: &row.scales[first..first + n],
+    }
 }
 
 fn column(kind: TileKind, tile: &Tile, x: Q8Row<'_>, acc: &mut [f32; ROWS]) {

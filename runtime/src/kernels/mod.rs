@@ -58,16 +58,32 @@ pub fn matmul_grouped(
     y: &mut [f32],
 ) {
     let sorted = group_starts.is_sorted() && group_starts.first() == Some(&0);
-    assert!(sorted && group_starts.len() == w.n_mats + 1, "{} matrices have groups {group_starts:?}", w.n_mats);
-    assert_eq!(group_starts.last(), Some(&source.len()), "the groups hold all pairs");
-    assert!(source.iter().all(|&s| (s as usize) < x.n()), "the pairs use {} activation rows", x.n());
+    assert!(
+        sorted && group_starts.len() == w.n_mats + 1,
+        "{} matrices have groups {group_starts:?}",
+        w.n_mats
+    );
+    assert_eq!(
+        group_starts.last(),
+        Some(&source.len()),
+        "the groups hold all pairs"
+    );
+    assert!(
+        source.iter().all(|&s| (s as usize) < x.n()),
+        "the pairs use {} activation rows",
+        x.n()
+    );
     let path = prepare(cpu, &w, x);
     run(cpu, path, w, x, source, group_starts, y);
 }
 
 /// Chooses the kernels and quantizes the activations if these need it.
 fn prepare(cpu: Cpu, w: &Weights<'_>, x: &mut Acts) -> Path {
-    assert_eq!(x.n_cols(), w.n_cols, "activation rows and weight rows have one length");
+    assert_eq!(
+        x.n_cols(),
+        w.n_cols,
+        "activation rows and weight rows have one length"
+    );
     let path = Path::of(cpu, w);
     if path.is_int() {
         x.quantize(cpu);
@@ -86,13 +102,43 @@ fn run(
     y: &mut [f32],
 ) {
     let geometry = w.format.geometry;
-    assert!(geometry.row_header_bytes == 0 && geometry.interleave == 1, "type `{}` is plain blocks", w.format.name);
-    let row_bytes = geometry.row_bytes(w.n_cols as u64).expect("a row is a whole number of blocks") as usize;
-    let n_bytes = row_bytes.checked_mul(w.n_rows).and_then(|n| n.checked_mul(w.n_mats));
-    assert_eq!(n_bytes, Some(w.bytes.len()), "{} matrices of {} rows of {row_bytes} bytes", w.n_mats, w.n_rows);
-    assert_eq!(y.len(), source.len() * w.n_rows, "a pair has a result for each of {} rows", w.n_rows);
+    assert!(
+        geometry.row_header_bytes == 0 && geometry.interleave == 1,
+        "type `{}` is plain blocks",
+        w.format.name
+    );
+    let row_bytes = geometry
+        .row_bytes(w.n_cols as u64)
+        .expect("a row is a whole number of blocks") as usize;
+    let n_bytes = row_bytes
+        .checked_mul(w.n_rows)
+        .and_then(|n| n.checked_mul(w.n_mats));
+    assert_eq!(
+        n_bytes,
+        Some(w.bytes.len()),
+        "{} matrices of {} rows of {row_bytes} bytes",
+        w.n_mats,
+        w.n_rows
+    );
+    assert_eq!(
+        y.len(),
+        source.len() * w.n_rows,
+        "a pair has a result for each of {} rows",
+        w.n_rows
+    );
     if w.n_rows > 0 {
-        let product = Product { cpu, path, w, row_bytes, x, source, group_starts };
+        let product = Product {
+            cpu,
+            path,
+            w,
+            row_bytes,
+            x,
+            source,
+            group_starts,
+        };
         product.run(GridMut::new(y, w.n_rows));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use gguf_blocks::kernel::Kernel;
-use gguf_blocks::tile::{MAX_COLS, MAX_GROUPS, Panel, ROWS, Tile};
 use gguf_blocks::activation::GROUP;
+use gguf_blocks::kernel::Kernel;
+use gguf_blocks::tile::{MAX_COLS, Panel, ROWS, Tile};
 use gguf_blocks::{Cpu, DecodeRow};
 
 use super::acts::Acts;
@@ -68,7 +68,10 @@ impl Product<'_> {
         }
         let middle = mats.start + mats.len() / 2;
         let (first, second) = y.split_rows(self.group_starts[middle] - self.group_starts[mats.start]);
-        let serial = self.cost(first.n_rows(), self.w.n_rows).min(self.cost(second.n_rows(), self.w.n_rows)) < TASK / 4;
+        let serial = self
+            .cost(first.n_rows(), self.w.n_rows)
+            .min(self.cost(second.n_rows(), self.w.n_rows))
+            < TASK / 4;
         let (left, right) = (mats.start..middle, middle..mats.end);
         if serial {
             self.matrices(left, first);
@@ -95,7 +98,10 @@ impl Product<'_> {
         }
         let at = (n / 2).next_multiple_of(ROWS);
         let (first, second) = y.split_cols(at);
-        rayon::join(|| self.rows(mat, first_row, first), || self.rows(mat, first_row + at, second));
+        rayon::join(
+            || self.rows(mat, first_row, first),
+            || self.rows(mat, first_row + at, second),
+        );
     }
 
     /// The same on this thread, eight rows at a time.
@@ -105,54 +111,69 @@ impl Product<'_> {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.acc.resize(source.len().max(scratch.acc.len()), [0.0; ROWS]);
             for first in (0..n_rows).step_by(ROWS) {
-                let rows = std::array::from_fn(|i| {
-                    let row = mat * self.w.n_rows + first_row + (first + i).min(n_rows - 1);
-                    &self.w.bytes[row * self.row_bytes..][..self.row_bytes]
-                });
-                let acc = &mut scratch.acc[..source.len()];
-                acc.fill([0.0; ROWS]);
+                let row = |i: usize| mat * self.w.n_rows + first_row + (first + i).min(n_rows - 1);
+                scratch.acc[..source.len()].fill([0.0; ROWS]);
+                self.panel(row(0), std::array::from_fn(|i| self.row(row(i))), source, scratch);
                 let n = ROWS.min(n_rows - first);
-                match self.path {
-                    Path::Kernel(Kernel::Int { unpack, kind }) => {
-                        let tile = &mut scratch.tile;
-                        let n_groups = self.w.n_cols / GROUP;
-                        for first_group in (0..n_groups).step_by(MAX_GROUPS) {
-                            tile.set_groups(MAX_GROUPS.min(n_groups - first_group));
-                            unpack(rows, first_group, tile);
-                            int::multiply(self.cpu, kind, tile, self.x, first_group, source, acc);
-                        }
-                    }
-                    Path::Kernel(Kernel::Float { unpack }) => {
-                        let panel = &mut scratch.panel;
-                        for first_col in (0..self.w.n_cols).step_by(MAX_COLS) {
-                            panel.set_cols(MAX_COLS.min(self.w.n_cols - first_col));
-                            unpack(rows, first_col, panel);
-                            float::multiply(self.cpu, panel, self.x, first_col, source, acc);
-                        }
-                    }
-                    Path::Decoder(decode) => {
-                        let panel = &mut scratch.panel;
-                        let geometry = self.w.format.geometry;
-                        let step = MAX_COLS / geometry.block_elems * geometry.block_elems;
-                        for first_col in (0..self.w.n_cols).step_by(step) {
-                            panel.set_cols(step.min(self.w.n_cols - first_col));
-                            let blocks = |col: usize| col / geometry.block_elems * geometry.block_bytes;
-                            let bytes = blocks(first_col)..blocks(first_col + panel.n_cols());
-                            unpack_decoded(decode, rows.map(|row| &row[bytes.clone()]), panel, &mut scratch.row);
-                            float::multiply(self.cpu, panel, self.x, first_col, source, acc);
-                        }
-                    }
-                }
-                for (pair, acc) in acc.iter().enumerate() {
+                for (pair, acc) in scratch.acc[..source.len()].iter().enumerate() {
                     y.row_mut(pair)[first..first + n].copy_from_slice(&acc[..n]);
                 }
             }
         });
     }
+
+    /// Bytes of a row, counted through all matrices.
+    fn row(&self, row: usize) -> &[u8] {
+        &self.w.bytes[row * self.row_bytes..][..self.row_bytes]
+    }
+
+    /// Adds the products of eight rows, of which the first is `first_row`, with the activation rows of `source`.
+    fn panel(&self, first_row: usize, rows: [&[u8]; ROWS], source: &[u32], scratch: &mut Scratch) {
+        let Scratch { tile, panel, row, acc } = scratch;
+        let acc = &mut acc[..source.len()];
+        let n_cols = self.w.n_cols;
+        let geometry = self.w.format.geometry;
+        let step = MAX_COLS / geometry.block_elems * geometry.block_elems;
+        for first_col in (0..n_cols).step_by(step) {
+            let n = step.min(n_cols - first_col);
+            let bytes = |col: usize| col / geometry.block_elems * geometry.block_bytes;
+            let bytes = bytes(first_col)..bytes(first_col + n);
+            self.prefetch(first_row + ROWS, &bytes);
+            match self.path {
+                Path::Kernel(Kernel::Int { unpack, kind }) => {
+                    tile.set_groups(n / GROUP);
+                    unpack(rows, first_col / GROUP, tile);
+                    int::multiply(self.cpu, kind, tile, self.x, first_col / GROUP, source, acc);
+                }
+                Path::Kernel(Kernel::Float { unpack }) => {
+                    panel.set_cols(n);
+                    unpack(rows, first_col, panel);
+                    float::multiply(self.cpu, panel, self.x, first_col, source, acc);
+                }
+                Path::Decoder(decode) => {
+                    panel.set_cols(n);
+                    decode_panel(decode, rows.map(|row| &row[bytes.clone()]), panel, row);
+                    float::multiply(self.cpu, panel, self.x, first_col, source, acc);
+                }
+            }
+        }
+    }
+
+    /// Asks for the part of the eight rows from `first_row` on that follows when all parts are taken in the order
+    /// of memory; `bytes` is the part of a row that is worked on. The rows lie one after the other, but are read
+    /// side by side, which the machine does not foresee.
+    fn prefetch(&self, first_row: usize, bytes: &Range<usize>) {
+        let start = first_row * self.row_bytes + ROWS * bytes.start;
+        let end = (start + ROWS * bytes.len()).min(self.w.bytes.len());
+        #[cfg(target_arch = "x86_64")]
+        if let Some(part) = self.w.bytes.get(start..end) {
+            super::x86::prefetch(part);
+        }
+    }
 }
 
 /// Fills a panel with a type's decoder; `blocks[i]` are the panel's columns of row `i`.
-fn unpack_decoded(decode: DecodeRow, blocks: [&[u8]; ROWS], panel: &mut Panel, row: &mut [f32; MAX_COLS]) {
+fn decode_panel(decode: DecodeRow, blocks: [&[u8]; ROWS], panel: &mut Panel, row: &mut [f32; MAX_COLS]) {
     let row = &mut row[..panel.n_cols()];
     for (r, blocks) in blocks.into_iter().enumerate() {
         decode(blocks, row);

@@ -1,6 +1,9 @@
 //! AVX2 twins of the products.
 
-#![expect(unsafe_code, reason = "loads and stores through references, and entry into code compiled for AVX2")]
+#![expect(
+    unsafe_code,
+    reason = "loads and stores through references, and entry into code compiled for AVX2"
+)]
 
 use std::arch::x86_64::*;
 
@@ -35,6 +38,14 @@ fn load_rows(rows: &[f32; ROWS]) -> __m256 {
 fn store_rows(rows: &mut [f32; ROWS], v: __m256) {
     // SAFETY: the reference is to 32 writable bytes, and the store needs no alignment.
     unsafe { _mm256_storeu_ps(rows.as_mut_ptr(), v) }
+}
+
+/// Asks the caches for `bytes`.
+pub(super) fn prefetch(bytes: &[u8]) {
+    for line in bytes.chunks(64) {
+        // SAFETY: the address is that of a byte of the slice, and a prefetch has no effect that can be seen.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
 }
 
 /// The twin of `int::multiply`. Reached only for a [`gguf_blocks::Cpu`] of this level.
@@ -82,6 +93,11 @@ fn columns<const SIGNED: bool, const WHOLE: bool, const MIN: bool, const STEPS: 
     }
 }
 
+#[inline]
+fn bytes(q: [i8; 4]) -> [u8; 4] {
+    q.map(|q| q as u8)
+}
+
 /// `N` columns, which share the loads of the tile.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -90,12 +106,17 @@ fn multiply<const SIGNED: bool, const WHOLE: bool, const MIN: bool, const STEPS:
     x: [Q8Row<'_>; N],
     acc: &mut [[f32; ROWS]; N],
 ) {
-    let mut sums = acc.each_ref().map(|acc| load_rows(acc));
-    let q = x.map(|x| x.q.as_chunks::<GROUP>().0);
+    // No closures here: the standard library's functions that would call them are not compiled for AVX2.
+    let mut sums = [_mm256_setzero_ps(); N];
+    for c in 0..N {
+        sums[c] = load_rows(&acc[c]);
+    }
     for g in 0..tile.n_groups() {
         let v = tile.v[g].as_chunks::<32>().0;
-        let q = q.map(|q| q[g].as_chunks::<4>().0);
-        let scales = x.map(|x| &x.scales[g]);
+        let mut q: [&[[i8; 4]]; N] = [&[]; N];
+        for c in 0..N {
+            q[c] = x[c].q.as_chunks::<GROUP>().0[g].as_chunks::<4>().0;
+        }
         let chunks = if WHOLE { 8 } else { 4 };
         for half in 0..8 / chunks {
             let mut ints = [_mm256_setzero_si256(); N];
@@ -104,26 +125,33 @@ fn multiply<const SIGNED: bool, const WHOLE: bool, const MIN: bool, const STEPS:
                 for chunk in first..first + STEPS {
                     let v = load(&v[chunk]);
                     for c in 0..N {
-                        let q = _mm256_set1_epi32(i32::from_ne_bytes(q[c][chunk].map(|q| q as u8)));
+                        let q = _mm256_set1_epi32(i32::from_ne_bytes(bytes(q[c][chunk])));
                         let product = if SIGNED {
                             // |v| * (q with the sign of v); |v| <= 128 and |q| <= 127 do not saturate.
                             _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(q, v))
                         } else {
                             _mm256_maddubs_epi16(v, q)
                         };
-                        words[c] = if chunk == first { product } else { _mm256_add_epi16(words[c], product) };
+                        words[c] = if chunk == first {
+                            product
+                        } else {
+                            _mm256_add_epi16(words[c], product)
+                        };
                     }
                 }
                 for c in 0..N {
                     let sum = _mm256_madd_epi16(words[c], _mm256_set1_epi16(1));
-                    ints[c] =
-                        if first == half * chunks { sum } else { _mm256_add_epi32(ints[c], sum) };
+                    ints[c] = if first == half * chunks {
+                        sum
+                    } else {
+                        _mm256_add_epi32(ints[c], sum)
+                    };
                 }
             }
             let scale = load_rows(&tile.scale[g][half]);
             let min = load_rows(&tile.min[g][half]);
             for c in 0..N {
-                let s = scales[c];
+                let s = &x[c].scales[g];
                 let factor = _mm256_mul_ps(scale, _mm256_set1_ps(s.d));
                 let product = _mm256_mul_ps(factor, _mm256_cvtepi32_ps(ints[c]));
                 sums[c] = _mm256_add_ps(sums[c], product);
@@ -150,7 +178,7 @@ pub(super) fn products<const N: usize>(lanes: Lanes<'_>, x: [&[f32]; N]) -> [[f3
 fn products_avx2<const N: usize>(lanes: Lanes<'_>, x: [&[f32]; N]) -> [[f32; ROWS]; N] {
     let mut sums = [_mm256_setzero_ps(); N];
     let n = x.first().map_or(0, |x| x.len());
-    let x = x.map(|x| &x[..n]);
+    assert!(x.iter().all(|x| x.len() == n));
     assert!(n == 0 || (n - 1) * lanes.stride + ROWS <= lanes.data.len());
     for k in 0..n {
         // SAFETY: the assertion covers the last row of lanes.

@@ -9,7 +9,9 @@ pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
     let unpack: UnpackPanel = match cpu.level() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => super::x86::unpack,
-        _ => |rows, first_col, panel| unpack_floats(rows, first_col, panel, |b| bf16_to_f32(u16::from_le_bytes(b))),
+        _ => |rows, first_col, panel| {
+            unpack_floats(rows, first_col, panel, |b| bf16_to_f32(u16::from_le_bytes(b)))
+        },
     };
     Some(Kernel::Float { unpack })
 }

@@ -15,9 +15,15 @@ pub(super) fn unpack(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel) {
 
 #[target_feature(enable = "avx2,f16c")]
 fn unpack_avx2(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel) {
-    unpack_pieces(rows, first_col, panel, f32::from_le_bytes, |out: &mut [[f32; ROWS]; 4], v| {
-        for (out, v) in out.iter_mut().zip(v) {
-            store_rows(out, _mm256_castsi256_ps(v));
-        }
-    });
+    unpack_pieces(
+        rows,
+        first_col,
+        panel,
+        f32::from_le_bytes,
+        |out: &mut [[f32; ROWS]; 4], v| {
+            for (out, v) in out.iter_mut().zip(v) {
+                store_rows(out, _mm256_castsi256_ps(v));
+            }
+        },
+    );
 }

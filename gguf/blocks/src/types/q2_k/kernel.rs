@@ -16,7 +16,12 @@ pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
     Some(Kernel::Int { unpack, kind: KIND })
 }
 
-const KIND: TileKind = TileKind { signed: false, max: 3, whole_group: false, has_min: true };
+const KIND: TileKind = TileKind {
+    signed: false,
+    max: 3,
+    whole_group: false,
+    has_min: true,
+};
 
 impl GroupedBlock for Q2K {
     const GROUPS: usize = 8;
@@ -26,6 +31,10 @@ impl GroupedBlock for Q2K {
         let dmin = half(self.dmin);
         let v = std::array::from_fn(|e| self.qs[32 * (g / 4) + e] >> (2 * (g % 4)) & 3);
         let scales = [self.scales[2 * g], self.scales[2 * g + 1]];
-        Group { v, scale: scales.map(|s| d * f32::from(s & 15)), min: scales.map(|s| dmin * f32::from(s >> 4)) }
+        Group {
+            v,
+            scale: scales.map(|s| d * f32::from(s & 15)),
+            min: scales.map(|s| dmin * f32::from(s >> 4)),
+        }
     }
 }

@@ -16,7 +16,12 @@ pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
     Some(Kernel::Int { unpack, kind: KIND })
 }
 
-const KIND: TileKind = TileKind { signed: false, max: 7, whole_group: false, has_min: true };
+const KIND: TileKind = TileKind {
+    signed: false,
+    max: 7,
+    whole_group: false,
+    has_min: true,
+};
 
 impl GroupedBlock for Q3K {
     const GROUPS: usize = 8;
@@ -27,10 +32,18 @@ impl GroupedBlock for Q3K {
             self.qs[32 * (g / 4) + e] >> (2 * (g % 4)) & 3 | (self.hmask[e] >> g & 1) << 2
         });
         let scale = [2 * g, 2 * g + 1].map(|k| {
-            let low = if k < 8 { self.scales[k] & 15 } else { self.scales[k - 8] >> 4 };
+            let low = if k < 8 {
+                self.scales[k] & 15
+            } else {
+                self.scales[k - 8] >> 4
+            };
             let high = self.scales[8 + k % 4] >> (2 * (k / 4)) & 3;
             d * f32::from((low | high << 4) as i8 - 32)
         });
-        Group { v, scale, min: scale.map(|s| 4.0 * s) }
+        Group {
+            v,
+            scale,
+            min: scale.map(|s| 4.0 * s),
+        }
     }
 }

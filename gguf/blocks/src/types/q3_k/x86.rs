@@ -5,9 +5,12 @@
 use std::arch::x86_64::*;
 
 use super::Q3K;
-use crate::kernel::blocks;
+use crate::kernel::{blocks, nth};
 use crate::tile::{ROWS, Tile};
-use crate::x86::{byte_bits, columns, dwords, halves, high_nibbles, low_nibbles, move_bit, set_chunk, shift_right, store_rows};
+use crate::x86::{
+    byte_bits, columns, dwords, halves, high_nibbles, low_nibbles, move_bit, set_chunk, shift_right,
+    store_rows,
+};
 
 /// Unpacks at [`crate::Level::Avx2`].
 pub(super) fn unpack(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Tile) {
@@ -21,12 +24,12 @@ fn unpack_avx2(rows: [&[Q3K]; ROWS], tile: &mut Tile) {
     if tile.n_groups() == 0 {
         return;
     }
-    let blocks = rows.map(|row| &row[0]);
+    let blocks = nth(rows, 0);
     let three = _mm256_set1_epi8(3);
     for piece in 0..2 {
-        let high = columns(blocks.map(|b| &b.hmask.as_chunks::<16>().0[piece]));
+        let high = columns(blocks, |b| &b.hmask.as_chunks::<16>().0[piece]);
         for half in 0..2 {
-            let low = columns(blocks.map(|b| &b.qs.as_chunks::<16>().0[2 * half + piece]));
+            let low = columns(blocks, |b| &b.qs.as_chunks::<16>().0[2 * half + piece]);
             for chunk in 0..4 {
                 for quarter in 0..4 {
                     let group = 4 * half + quarter;
@@ -44,7 +47,7 @@ fn unpack_avx2(rows: [&[Q3K]; ROWS], tile: &mut Tile) {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn set_scales(blocks: [&Q3K; ROWS], tile: &mut Tile) {
-    let packed = |i: usize| dwords(blocks.map(|b| b.scales.as_chunks::<4>().0[i]));
+    let packed = |i: usize| dwords(blocks, |b| b.scales.as_chunks::<4>().0[i]);
     let (low, mid, high) = (packed(0), packed(1), packed(2));
     let top = _mm256_set1_epi8(0x30);
     let join = |four, two| _mm256_or_si256(four, _mm256_and_si256(two, top));
@@ -54,11 +57,14 @@ fn set_scales(blocks: [&Q3K; ROWS], tile: &mut Tile) {
         join(high_nibbles(low), high),
         join(high_nibbles(mid), _mm256_srli_epi16::<2>(high)),
     ];
-    let d = halves(blocks.map(|b| b.d));
+    let d = halves(blocks, |b| b.d);
     for k in 0..16 {
         let scale = _mm256_sub_epi32(byte_bits(scales[k / 4], k % 4), _mm256_set1_epi32(32));
         let scale = _mm256_mul_ps(d, _mm256_cvtepi32_ps(scale));
         store_rows(&mut tile.scale[k / 2][k % 2], scale);
-        store_rows(&mut tile.min[k / 2][k % 2], _mm256_mul_ps(scale, _mm256_set1_ps(4.0)));
+        store_rows(
+            &mut tile.min[k / 2][k % 2],
+            _mm256_mul_ps(scale, _mm256_set1_ps(4.0)),
+        );
     }
 }

@@ -5,7 +5,7 @@
 use std::arch::x86_64::*;
 
 use super::Q4_0;
-use crate::kernel::blocks;
+use crate::kernel::{blocks, nth};
 use crate::tile::{ROWS, Tile};
 use crate::x86::{columns, halves, high_nibbles, low_nibbles, set_chunk, store_rows};
 
@@ -18,12 +18,12 @@ pub(super) fn unpack(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Tile) {
 #[target_feature(enable = "avx2,f16c")]
 fn unpack_avx2(rows: [&[Q4_0]; ROWS], tile: &mut Tile) {
     for g in 0..tile.n_groups() {
-        let blocks = rows.map(|row| &row[g]);
-        for (chunk, v) in columns(blocks.map(|b| &b.qs)).into_iter().enumerate() {
+        let blocks = nth(rows, g);
+        for (chunk, v) in columns(blocks, |b| &b.qs).into_iter().enumerate() {
             set_chunk(tile, g, chunk, low_nibbles(v));
             set_chunk(tile, g, chunk + 4, high_nibbles(v));
         }
-        let d = halves(blocks.map(|b| b.d));
+        let d = halves(blocks, |b| b.d);
         store_rows(&mut tile.scale[g][0], d);
         store_rows(&mut tile.min[g][0], _mm256_mul_ps(d, _mm256_set1_ps(8.0)));
     }

@@ -5,7 +5,7 @@
 use zerocopy::IntoBytes;
 
 use super::Q4K;
-use crate::kernel::blocks;
+use crate::kernel::{blocks, nth};
 use crate::tile::{ROWS, Tile};
 use crate::x86::{columns, high_nibbles, low_nibbles, set_chunk, set_six_bit};
 
@@ -21,14 +21,14 @@ fn unpack_avx2(rows: [&[Q4K]; ROWS], tile: &mut Tile) {
     if tile.n_groups() == 0 {
         return;
     }
-    let blocks = rows.map(|row| &row[0]);
+    let blocks = nth(rows, 0);
     for piece in 0..8 {
         let (pair, first_chunk) = (piece / 2, 4 * (piece % 2));
-        let v = columns(blocks.map(|b| &b.qs.as_chunks::<16>().0[piece]));
+        let v = columns(blocks, |b| &b.qs.as_chunks::<16>().0[piece]);
         for (chunk, v) in v.into_iter().enumerate() {
             set_chunk(tile, 2 * pair, first_chunk + chunk, low_nibbles(v));
             set_chunk(tile, 2 * pair + 1, first_chunk + chunk, high_nibbles(v));
         }
     }
-    set_six_bit(tile, blocks.map(|b| b.as_bytes().first_chunk().expect("a block has more than 16 bytes")));
+    set_six_bit(tile, blocks, |b| b.as_bytes().first_chunk().expect("a block has more than 16 bytes"));
 }

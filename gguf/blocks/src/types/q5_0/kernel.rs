@@ -17,7 +17,12 @@ pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
     Some(Kernel::Int { unpack, kind: KIND })
 }
 
-const KIND: TileKind = TileKind { signed: false, max: 31, whole_group: true, has_min: true };
+const KIND: TileKind = TileKind {
+    signed: false,
+    max: 31,
+    whole_group: true,
+    has_min: true,
+};
 
 impl GroupedBlock for Q5_0 {
     const GROUPS: usize = 1;
@@ -25,6 +30,10 @@ impl GroupedBlock for Q5_0 {
     fn group(&self, _g: usize) -> Group {
         let d = half(self.d);
         let v = with_fifth_bits(&self.qs, self.qh);
-        Group { v, scale: [d; 2], min: [16.0 * d; 2] }
+        Group {
+            v,
+            scale: [d; 2],
+            min: [16.0 * d; 2],
+        }
     }
 }

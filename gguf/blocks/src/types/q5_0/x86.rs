@@ -5,7 +5,7 @@
 use std::arch::x86_64::*;
 
 use super::Q5_0;
-use crate::kernel::blocks;
+use crate::kernel::{blocks, nth};
 use crate::tile::{ROWS, Tile};
 use crate::x86::{columns, dwords, fifth_bits, halves, high_nibbles, low_nibbles, set_chunk, store_rows};
 
@@ -18,13 +18,23 @@ pub(super) fn unpack(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Tile) {
 #[target_feature(enable = "avx2,f16c")]
 fn unpack_avx2(rows: [&[Q5_0]; ROWS], tile: &mut Tile) {
     for g in 0..tile.n_groups() {
-        let blocks = rows.map(|row| &row[g]);
-        let qh = dwords(blocks.map(|b| b.qh));
-        for (chunk, v) in columns(blocks.map(|b| &b.qs)).into_iter().enumerate() {
-            set_chunk(tile, g, chunk, _mm256_or_si256(low_nibbles(v), fifth_bits(qh, chunk)));
-            set_chunk(tile, g, chunk + 4, _mm256_or_si256(high_nibbles(v), fifth_bits(qh, chunk + 4)));
+        let blocks = nth(rows, g);
+        let qh = dwords(blocks, |b| b.qh);
+        for (chunk, v) in columns(blocks, |b| &b.qs).into_iter().enumerate() {
+            set_chunk(
+                tile,
+                g,
+                chunk,
+                _mm256_or_si256(low_nibbles(v), fifth_bits(qh, chunk)),
+            );
+            set_chunk(
+                tile,
+                g,
+                chunk + 4,
+                _mm256_or_si256(high_nibbles(v), fifth_bits(qh, chunk + 4)),
+            );
         }
-        let d = halves(blocks.map(|b| b.d));
+        let d = halves(blocks, |b| b.d);
         store_rows(&mut tile.scale[g][0], d);
         store_rows(&mut tile.min[g][0], _mm256_mul_ps(d, _mm256_set1_ps(16.0)));
     }

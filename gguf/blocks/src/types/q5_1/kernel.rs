@@ -17,7 +17,12 @@ pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
     Some(Kernel::Int { unpack, kind: KIND })
 }
 
-const KIND: TileKind = TileKind { signed: false, max: 31, whole_group: true, has_min: true };
+const KIND: TileKind = TileKind {
+    signed: false,
+    max: 31,
+    whole_group: true,
+    has_min: true,
+};
 
 impl GroupedBlock for Q5_1 {
     const GROUPS: usize = 1;
@@ -26,6 +31,10 @@ impl GroupedBlock for Q5_1 {
         let v = with_fifth_bits(&self.qs, self.qh);
         // The stored minimum is added.
         let min = -half(self.m);
-        Group { v, scale: [half(self.d); 2], min: [min; 2] }
+        Group {
+            v,
+            scale: [half(self.d); 2],
+            min: [min; 2],
+        }
     }
 }

@@ -16,7 +16,12 @@ pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
     Some(Kernel::Int { unpack, kind: KIND })
 }
 
-const KIND: TileKind = TileKind { signed: false, max: 31, whole_group: true, has_min: true };
+const KIND: TileKind = TileKind {
+    signed: false,
+    max: 31,
+    whole_group: true,
+    has_min: true,
+};
 
 impl GroupedBlock for Q5K {
     const GROUPS: usize = 8;
@@ -27,6 +32,10 @@ impl GroupedBlock for Q5K {
         let dmin = half(self.dmin);
         let low = |e: usize| self.qs[32 * (g / 2) + e] >> (4 * (g % 2)) & 15;
         let v = std::array::from_fn(|e| low(e) | (self.qh[e] >> g & 1) << 4);
-        Group { v, scale: [d * f32::from(scales[g]); 2], min: [dmin * f32::from(mins[g]); 2] }
+        Group {
+            v,
+            scale: [d * f32::from(scales[g]); 2],
+            min: [dmin * f32::from(mins[g]); 2],
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use zerocopy::IntoBytes;
 
 use super::Q5K;
-use crate::kernel::blocks;
+use crate::kernel::{blocks, nth};
 use crate::tile::{ROWS, Tile};
 use crate::x86::{columns, high_nibbles, low_nibbles, move_bit, set_chunk, set_six_bit};
 
@@ -23,11 +23,11 @@ fn unpack_avx2(rows: [&[Q5K]; ROWS], tile: &mut Tile) {
     if tile.n_groups() == 0 {
         return;
     }
-    let blocks = rows.map(|row| &row[0]);
+    let blocks = nth(rows, 0);
     for piece in 0..2 {
-        let high = columns(blocks.map(|b| &b.qh.as_chunks::<16>().0[piece]));
+        let high = columns(blocks, |b| &b.qh.as_chunks::<16>().0[piece]);
         for pair in 0..4 {
-            let low = columns(blocks.map(|b| &b.qs.as_chunks::<16>().0[2 * pair + piece]));
+            let low = columns(blocks, |b| &b.qs.as_chunks::<16>().0[2 * pair + piece]);
             for chunk in 0..4 {
                 let fifth = |group| move_bit(high[chunk], group, 4);
                 let (even, odd) = (2 * pair, 2 * pair + 1);
@@ -38,5 +38,5 @@ fn unpack_avx2(rows: [&[Q5K]; ROWS], tile: &mut Tile) {
             }
         }
     }
-    set_six_bit(tile, blocks.map(|b| b.as_bytes().first_chunk().expect("a block has more than 16 bytes")));
+    set_six_bit(tile, blocks, |b| b.as_bytes().first_chunk().expect("a block has more than 16 bytes"));
 }

@@ -16,7 +16,12 @@ pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
     Some(Kernel::Int { unpack, kind: KIND })
 }
 
-const KIND: TileKind = TileKind { signed: false, max: 63, whole_group: false, has_min: true };
+const KIND: TileKind = TileKind {
+    signed: false,
+    max: 63,
+    whole_group: false,
+    has_min: true,
+};
 
 impl GroupedBlock for Q6K {
     const GROUPS: usize = 8;
@@ -30,6 +35,10 @@ impl GroupedBlock for Q6K {
             low | high << 4
         });
         let scale = [self.scales[2 * g], self.scales[2 * g + 1]].map(|s| d * f32::from(s));
-        Group { v, scale, min: scale.map(|s| 32.0 * s) }
+        Group {
+            v,
+            scale,
+            min: scale.map(|s| 32.0 * s),
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use zerocopy::IntoBytes;
 
 use super::Q6K;
-use crate::kernel::blocks;
+use crate::kernel::{blocks, nth};
 use crate::tile::{ROWS, Tile};
 use crate::x86::{columns, halves, high_nibbles, low_nibbles, set_chunk, signed_byte, store_rows};
 
@@ -23,12 +23,12 @@ fn unpack_avx2(rows: [&[Q6K]; ROWS], tile: &mut Tile) {
     if tile.n_groups() == 0 {
         return;
     }
-    let blocks = rows.map(|row| &row[0]);
+    let blocks = nth(rows, 0);
     for piece in 0..4 {
         let (half, first_chunk) = (piece / 2, 4 * (piece % 2));
-        let low = |i: usize| columns(blocks.map(|b| &b.ql.as_chunks::<16>().0[4 * half + i + piece % 2]));
+        let low = |i: usize| columns(blocks, |b| &b.ql.as_chunks::<16>().0[4 * half + i + piece % 2]);
         let (even, odd) = (low(0), low(2));
-        let high = columns(blocks.map(|b| &b.qh.as_chunks::<16>().0[piece]));
+        let high = columns(blocks, |b| &b.qh.as_chunks::<16>().0[piece]);
         for chunk in 0..4 {
             let (even, odd, high) = (even[chunk], odd[chunk], high[chunk]);
             let quarters = [
@@ -42,13 +42,19 @@ fn unpack_avx2(rows: [&[Q6K]; ROWS], tile: &mut Tile) {
             }
         }
     }
-    let d = halves(blocks.map(|b| b.d));
-    for (i, v) in columns(blocks.map(|b| b.scales.as_bytes().first_chunk().expect("16 scales"))).into_iter().enumerate() {
+    let d = halves(blocks, |b| b.d);
+    for (i, v) in columns(blocks, |b| b.scales.as_bytes().first_chunk().expect("16 scales"))
+        .into_iter()
+        .enumerate()
+    {
         for k in 0..4 {
             let (group, half) = ((4 * i + k) / 2, k % 2);
             let scale = _mm256_mul_ps(d, signed_byte(v, k));
             store_rows(&mut tile.scale[group][half], scale);
-            store_rows(&mut tile.min[group][half], _mm256_mul_ps(scale, _mm256_set1_ps(32.0)));
+            store_rows(
+                &mut tile.min[group][half],
+                _mm256_mul_ps(scale, _mm256_set1_ps(32.0)),
+            );
         }
     }
 }

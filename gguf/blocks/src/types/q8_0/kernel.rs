@@ -16,13 +16,22 @@ pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
     Some(Kernel::Int { unpack, kind: KIND })
 }
 
-const KIND: TileKind = TileKind { signed: true, max: 128, whole_group: true, has_min: false };
+const KIND: TileKind = TileKind {
+    signed: true,
+    max: 128,
+    whole_group: true,
+    has_min: false,
+};
 
 impl GroupedBlock for Q8_0 {
     const GROUPS: usize = 1;
 
     fn group(&self, _g: usize) -> Group {
         let v = self.qs.map(|q| q as u8);
-        Group { v, scale: [half(self.d); 2], min: [0.0; 2] }
+        Group {
+            v,
+            scale: [half(self.d); 2],
+            min: [0.0; 2],
+        }
     }
 }

@@ -5,7 +5,7 @@
 use zerocopy::IntoBytes;
 
 use super::Q8_0;
-use crate::kernel::blocks;
+use crate::kernel::{blocks, nth};
 use crate::tile::{ROWS, Tile};
 use crate::x86::{columns, halves, set_chunk, store_rows};
 
@@ -18,13 +18,13 @@ pub(super) fn unpack(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Tile) {
 #[target_feature(enable = "avx2,f16c")]
 fn unpack_avx2(rows: [&[Q8_0]; ROWS], tile: &mut Tile) {
     for g in 0..tile.n_groups() {
-        let blocks = rows.map(|row| &row[g]);
+        let blocks = nth(rows, g);
         for half in 0..2 {
-            let v = columns(blocks.map(|b| &b.qs.as_bytes().as_chunks::<16>().0[half]));
+            let v = columns(blocks, |b| &b.qs.as_bytes().as_chunks::<16>().0[half]);
             for (chunk, v) in v.into_iter().enumerate() {
                 set_chunk(tile, g, 4 * half + chunk, v);
             }
         }
-        store_rows(&mut tile.scale[g][0], halves(blocks.map(|b| b.d)));
+        store_rows(&mut tile.scale[g][0], halves(blocks, |b| b.d));
     }
 }

@@ -1,0 +1,260 @@
+use gguf_blocks::activation::{GROUP, GroupScale, quantize};
+use gguf_blocks::{Cpu, Format, Importance, Level, registry};
+
+use super::{Acts, Weights, matmul, matmul_grouped};
+
+/// Reproducible numbers, about normally distributed.
+struct Random(u64);
+
+impl Random {
+    fn u32(&mut self) -> u32 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as u32
+    }
+
+    fn normal(&mut self) -> f32 {
+        (0..12).map(|_| self.u32() as f32 / (1u32 << 31) as f32).sum::<f32>() - 6.0
+    }
+}
+
+/// Types that can be multiplied.
+fn formats() -> impl Iterator<Item = &'static Format> {
+    registry::all().iter().copied().filter(|f| f.decode.is_some())
+}
+
+fn row_bytes(format: &Format, n_cols: usize) -> usize {
+    format.geometry.row_bytes(n_cols as u64).expect("whole blocks") as usize
+}
+
+/// Encoded rows of random weights.
+fn weights(random: &mut Random, format: &Format, n_rows: usize, n_cols: usize) -> Vec<u8> {
+    let mut bytes = vec![0; n_rows * row_bytes(format, n_cols)];
+    let importance = vec![1.0; n_cols];
+    let importance =
+        if format.requires_importance { Importance::Column(&importance) } else { Importance::None };
+    for row in bytes.chunks_mut(row_bytes(format, n_cols)) {
+        let src: Vec<f32> = (0..n_cols).map(|_| random.normal()).collect();
+        format.encode.expect("types here can be written")(&src, importance, row);
+    }
+    bytes
+}
+
+fn acts(random: &mut Random, n: usize, n_cols: usize) -> Acts {
+    let mut x = Acts::default();
+    x.reset(n, n_cols);
+    x.rows_mut().fill_with(|| random.normal());
+    x
+}
+
+fn bits(y: &[f32]) -> Vec<u32> {
+    y.iter().map(|v| v.to_bits()).collect()
+}
+
+fn product(cpu: Cpu, w: Weights<'_>, x: &mut Acts) -> Vec<f32> {
+    let mut y = vec![f32::NAN; x.n() * w.n_rows];
+    matmul(cpu, w, x, &mut y);
+    y
+}
+
+/// Decoded weights times activations in f64, and the bound of what rounding the activations can change.
+fn exact(w: Weights<'_>, x: &Acts, quantized: bool) -> Vec<(f64, f64)> {
+    let mut out = Vec::new();
+    for t in 0..x.n() {
+        let x = x.row(t);
+        for bytes in w.bytes.chunks(row_bytes(w.format, w.n_cols)) {
+            let mut row = vec![0.0; w.n_cols];
+            w.format.decode.expect("types here have values")(bytes, &mut row);
+            let (mut sum, mut bound) = (0.0, 0.0);
+            for (w, x) in row.chunks(GROUP).zip(x.chunks(GROUP)) {
+                let max = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+                for (&w, &x) in w.iter().zip(x) {
+                    let product = f64::from(w) * f64::from(x);
+                    sum += product;
+                    // Half a step of the activation, and rounding of sums.
+                    let step = if quantized { f64::from(max) / 254.0 } else { 0.0 };
+                    bound += f64::from(w).abs() * step + product.abs() * 1e-5;
+                }
+            }
+            out.push((sum, bound));
+        }
+    }
+    out
+}
+
+/// Lengths of rows that a type can have.
+fn lengths(format: &Format) -> &'static [usize] {
+    match format.geometry.block_elems {
+        1 => &[1, 7, 33, 255, 257, 600],
+        elems if elems <= GROUP => &[32, 96, 256, 288, 544],
+        _ => &[256, 512, 768],
+    }
+}
+
+#[test]
+fn products_are_close_to_exact_ones() {
+    let random = &mut Random(1);
+    for format in formats() {
+        for &n_cols in lengths(format) {
+            for (n_rows, n) in [(1, 1), (7, 2), (8, 3), (21, 9)] {
+                let bytes = weights(random, format, n_rows, n_cols);
+                let w = Weights { format, bytes: &bytes, n_cols, n_rows, n_mats: 1 };
+                let mut x = acts(random, n, n_cols);
+                let quantized = super::Path::of(Cpu::best(), &w).is_int();
+                let expected = exact(w, &x, quantized);
+                for &level in Level::ALL {
+                    let y = product(Cpu::at_most(level), w, &mut x);
+                    for (i, (y, (exact, bound))) in y.iter().zip(&expected).enumerate() {
+                        let error = (f64::from(*y) - exact).abs();
+                        assert!(
+                            error <= *bound,
+                            "{} {level:?} {n_cols}: {i}: {y}, not {exact} ± {bound}",
+                            format.name
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn whole_numbers_are_exact() {
+    let random = &mut Random(2);
+    for name in ["Q4_0", "Q8_0", "F32", "F16", "BF16"] {
+        let format = registry::by_name(name).expect("a type of the registry");
+        let (n_rows, n_cols) = (11, 256);
+        // With a -8 (or -127) in each block these are stored as they are.
+        let mut rows = Vec::new();
+        for _ in 0..n_rows {
+            let limit = if name == "Q8_0" { 127 } else { 8 };
+            let mut row: Vec<f32> =
+                (0..n_cols).map(|_| (random.u32() % (2 * limit)) as f32 - limit as f32).collect();
+            row.iter_mut().step_by(32).for_each(|v| *v = -(limit as f32));
+            rows.push(row);
+        }
+        let mut bytes = vec![0; n_rows * row_bytes(format, n_cols)];
+        for (row, out) in rows.iter().zip(bytes.chunks_mut(row_bytes(format, n_cols))) {
+            format.encode.expect("types here can be written")(row, Importance::None, out);
+        }
+        let w = Weights { format, bytes: &bytes, n_cols, n_rows, n_mats: 1 };
+        let mut x = Acts::default();
+        x.reset(5, n_cols);
+        for x in x.rows_mut().chunks_mut(GROUP) {
+            x.fill_with(|| (random.u32() % 255) as f32 * 0.5 - 63.5);
+            x[3] = 63.5;
+        }
+        let y = product(Cpu::best(), w, &mut x);
+        for (t, y) in y.chunks(n_rows).enumerate() {
+            for (row, y) in rows.iter().zip(y) {
+                let exact: f32 = row.iter().zip(x.row(t)).map(|(w, x)| w * x).sum();
+                assert_eq!(*y, exact, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_level_threads_or_company() {
+    let random = &mut Random(3);
+    for format in formats() {
+        let n_cols = lengths(format)[2];
+        let (n_rows, n) = (203, 23);
+        let bytes = weights(random, format, n_rows, n_cols);
+        let w = Weights { format, bytes: &bytes, n_cols, n_rows, n_mats: 1 };
+        let mut x = acts(random, n, n_cols);
+        let expected = bits(&product(Cpu::at_most(Level::Portable), w, &mut x));
+        for threads in [1, 2, 5] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            let y = pool.install(|| product(Cpu::best(), w, &mut x));
+            assert_eq!(bits(&y), expected, "{} with {threads} threads", format.name);
+        }
+        for t in [0, 7, n - 1] {
+            let mut one = Acts::default();
+            one.reset(1, n_cols);
+            one.rows_mut().copy_from_slice(x.row(t));
+            let y = product(Cpu::best(), w, &mut one);
+            assert_eq!(bits(&y), expected[t * n_rows..][..n_rows], "{} row {t} alone", format.name);
+        }
+    }
+}
+
+#[test]
+fn groups_use_their_matrices() {
+    let random = &mut Random(4);
+    for format in formats() {
+        let n_cols = lengths(format)[1];
+        let (n_rows, n_mats, n) = (19, 6, 9);
+        let bytes = weights(random, format, n_rows * n_mats, n_cols);
+        let w = Weights { format, bytes: &bytes, n_cols, n_rows, n_mats };
+        let mut x = acts(random, n, n_cols);
+        let source: Vec<u32> = (0..17).map(|_| random.u32() % n as u32).collect();
+        let starts = [0, 0, 5, 6, 6, 15, 17];
+        let mut y = vec![f32::NAN; source.len() * n_rows];
+        matmul_grouped(Cpu::best(), w, &mut x, &source, &starts, &mut y);
+        for m in 0..n_mats {
+            let bytes = &bytes[m * bytes.len() / n_mats..][..bytes.len() / n_mats];
+            let all = product(Cpu::best(), Weights { bytes, n_mats: 1, ..w }, &mut x);
+            for p in starts[m]..starts[m + 1] {
+                let expected = &all[source[p] as usize * n_rows..][..n_rows];
+                assert_eq!(bits(&y[p * n_rows..][..n_rows]), bits(expected), "{} pair {p}", format.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn types_without_kernels_go_through_their_decoder() {
+    static BARE: std::sync::OnceLock<Format> = std::sync::OnceLock::new();
+    let q5 = registry::by_name("Q5_1").expect("a type of the registry");
+    let bare = BARE.get_or_init(|| Format { kernel: |_| None, ..copy(q5) });
+    let random = &mut Random(5);
+    let bytes = weights(random, q5, 13, 288);
+    let w = Weights { format: bare, bytes: &bytes, n_cols: 288, n_rows: 13, n_mats: 1 };
+    let mut x = acts(random, 10, 288);
+    let expected = exact(w, &x, false);
+    let y = product(Cpu::best(), w, &mut x);
+    for (y, (exact, bound)) in y.iter().zip(expected) {
+        assert!((f64::from(*y) - exact).abs() <= bound);
+    }
+    assert_eq!(bits(&y), bits(&product(Cpu::at_most(Level::Portable), w, &mut x)));
+}
+
+fn copy(f: &Format) -> Format {
+    Format { ..*f }
+}
+
+#[test]
+fn new_rows_are_quantized_again_and_bad_values_show() {
+    let random = &mut Random(6);
+    let format = registry::by_name("Q8_0").expect("a type of the registry");
+    let bytes = weights(random, format, 8, 64);
+    let w = Weights { format, bytes: &bytes, n_cols: 64, n_rows: 8, n_mats: 1 };
+    let mut x = acts(random, 2, 64);
+    let first = product(Cpu::best(), w, &mut x);
+    x.rows_mut()[70] = f32::INFINITY;
+    let second = product(Cpu::best(), w, &mut x);
+    assert_eq!(first[..8], second[..8]);
+    assert!(second[8..].iter().all(|y| y.is_nan()));
+}
+
+#[test]
+fn rows_are_quantized_alike_in_one_piece_and_in_parallel() {
+    let random = &mut Random(7);
+    let mut x = acts(random, 80, 1024);
+    x.quantize(Cpu::best());
+    for t in 0..80 {
+        let (mut q, mut scales) = (vec![0; 1024], vec![GroupScale::default(); 1024 / GROUP]);
+        quantize(Cpu::best(), x.row(t), &mut q, &mut scales);
+        assert_eq!((x.q8_row(t).q, x.q8_row(t).scales), (&q[..], &scales[..]));
+    }
+}
+
+#[test]
+#[should_panic(expected = "activation rows and weight rows have one length")]
+fn lengths_that_differ_are_refused() {
+    let format = registry::by_name("F32").expect("a type of the registry");
+    let w = Weights { format, bytes: &[0; 32], n_cols: 8, n_rows: 1, n_mats: 1 };
+    let mut x = Acts::default();
+    x.reset(1, 7);
+    matmul(Cpu::best(), w, &mut x, &mut [0.0]);
+}
