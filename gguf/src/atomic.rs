@@ -85,16 +85,18 @@ impl AtomicFile {
         if let Err(e) = self.part.flush() {
             return Err(self.failed(e));
         }
-        let io = |action| {
-            let path = self.path.clone();
-            move |source| Error::Io { action, path, source }
-        };
-        let (sync, rename, sync_folder) = (io("write"), io("rename"), io("write"));
         let part = self
             .part
             .into_inner()
-            .map_err(|e| sync_error(e.into_error(), &self.path))?;
-        part.as_file().sync_all().map_err(sync)?;
+            .map_err(|e| write_error(e.into_error(), &self.path))?;
+        part.as_file()
+            .sync_all()
+            .map_err(|e| write_error(e, &self.path))?;
+        let rename = |source| Error::Io {
+            action: "rename to",
+            path: self.path.clone(),
+            source,
+        };
         if self.force {
             part.persist(&self.path).map_err(|e| rename(e.error))?;
         } else {
@@ -104,32 +106,24 @@ impl AtomicFile {
                     _ => rename(e.error),
                 })?;
         }
-        File::open(&self.folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(sync_folder)
+        // The new name is on disk only when its folder is.
+        let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        folder.map_err(|e| write_error(e, &self.path))
     }
 
     /// The error for a failed write, with the numbers that explain a full disk.
     fn failed(&self, e: io::Error) -> Error {
-        let full = matches!(
-            e.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-        );
-        let source = if full {
-            let needed = self.n_bytes.map_or(String::new(), |n| format!(" of {n}"));
-            let free = free_bytes(&self.folder).map_or(String::new(), |n| format!(", {n} free"));
-            io::Error::new(
-                e.kind(),
-                format!("{e} after {}{needed} bytes{free}", self.written),
-            )
-        } else {
-            e
+        let why = match e.kind() {
+            io::ErrorKind::StorageFull => "the disk is full",
+            io::ErrorKind::QuotaExceeded => "the disk quota is used up",
+            io::ErrorKind::FileTooLarge => "the file is larger than this process may write",
+            _ => return write_error(e, &self.path),
         };
-        Error::Io {
-            action: "write",
-            path: self.path.clone(),
-            source,
-        }
+        let flushed = self.written - self.part.buffer().len() as u64;
+        let needed = self.n_bytes.map_or(String::new(), |n| format!(" of {n}"));
+        let free = free_bytes(&self.folder).map_or(String::new(), |n| format!(", {n} are free"));
+        let what = format!("{why} after {flushed}{needed} bytes{free}");
+        write_error(io::Error::new(e.kind(), what), &self.path)
     }
 }
 
@@ -156,7 +150,7 @@ impl Write for AtomicFile {
     }
 }
 
-fn sync_error(source: io::Error, path: &Path) -> Error {
+fn write_error(source: io::Error, path: &Path) -> Error {
     Error::Io {
         action: "write",
         path: path.to_owned(),

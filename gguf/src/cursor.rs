@@ -12,7 +12,9 @@ const CHUNK: usize = 64 << 10;
 pub(crate) struct Cursor<'a> {
     source: &'a dyn Source,
     whole: Option<&'a [u8]>,
+    /// What was read last, where there is no mapping.
     chunk: Vec<u8>,
+    /// Position of the chunk; 0 where there is a mapping.
     chunk_start: u64,
     pos: u64,
     len: u64,
@@ -82,19 +84,19 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `n` bytes, if the file has them; `part` says of what, for the message.
+    #[inline]
     pub(crate) fn take(&mut self, n: usize, part: &str) -> Result<&[u8]> {
         let at = self.pos;
         if self.left() < n as u64 {
             return Err(self.truncated(n as u64, part));
         }
         self.pos += n as u64;
-        let (bytes, start) = if let Some(whole) = self.whole {
-            (whole, at)
-        } else {
+        // Positions only grow, so what is left of the chunk begins at or before `at`.
+        if self.whole.is_none() && self.pos > self.chunk_start + self.chunk.len() as u64 {
             self.fill(at, n)?;
-            (self.chunk.as_slice(), at - self.chunk_start)
-        };
-        let start = usize::try_from(start).expect("a position inside a slice");
+        }
+        let bytes = self.whole.unwrap_or(&self.chunk);
+        let start = usize::try_from(at - self.chunk_start).expect("a position inside a slice");
         Ok(&bytes[start..start + n])
     }
 
@@ -107,17 +109,16 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Makes the chunk hold bytes `at .. at + n`, which are inside the file.
+    /// Makes the chunk begin at byte `at` and hold at least `n` bytes, which are inside the file.
+    #[cold]
     fn fill(&mut self, at: u64, n: usize) -> Result<()> {
-        if at >= self.chunk_start && at + n as u64 <= self.chunk_start + self.chunk.len() as u64 {
-            return Ok(());
-        }
         let left = usize::try_from(self.len - at).unwrap_or(usize::MAX);
         self.chunk.resize(n.max(CHUNK).min(left), 0);
         self.chunk_start = at;
         self.source.read_at(at, &mut self.chunk)
     }
 
+    #[cold]
     fn truncated(&self, needed: u64, part: &str) -> Error {
         let what = format!(
             "{part} needs {needed} bytes, but the file ends after {} (it has {} bytes: truncated?)",

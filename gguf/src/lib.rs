@@ -8,7 +8,7 @@
 //! holds the tensors' bytes one after the other, each padded likewise, so that every offset is the sum of the
 //! padded sizes before it. Offsets count from the start of the data section.
 //!
-//! Dimensions are given row length first, the reverse of what PyTorch prints. How many bytes a row takes is the
+//! Dimensions are given row length first, the reverse of a checkpoint's shape. How many bytes a row takes is the
 //! business of the tensor type; this crate asks the registry of `gguf_blocks`, and only there. A type that the
 //! registry does not know is legal: its tensor takes the room up to whatever comes next.
 //!
