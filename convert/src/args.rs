@@ -2,18 +2,16 @@
 
 use std::path::PathBuf;
 
+use gguf_cli::{OutputArgs, TalkArgs, ThreadArgs};
+
 /// What `--outtype` takes: names of tensor types, and `auto`.
-pub(crate) const OUTTYPES: [&str; 5] = ["auto", "f32", "f16", "bf16", "q8_0"];
+const OUTTYPES: [&str; 5] = ["auto", "f32", "f16", "bf16", "q8_0"];
 
 /// Convert a Hugging Face checkpoint to one GGUF file.
 ///
 /// Reads config.json, tokenizer.json and the safetensors that the index names. Nothing is written before the
 /// whole checkpoint has been checked, and the output appears under its name only when it is complete.
 #[derive(Debug, clap::Parser)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a switch of the command line"
-)]
 #[command(name = "gguf-convert", version)]
 pub struct Args {
     /// Folder of the checkpoint
@@ -22,29 +20,29 @@ pub struct Args {
     /// Output file, or a folder for a file with the default name [default: the current folder]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Type of the matrices; norms and routers stay f32. auto: as the first matrix of the checkpoint, f16 for
-    /// what GGUF has no type for. For smaller types give the output to gguf-quantize
+    /// Type of the matrices; norms and routers stay f32. auto: bf16 if the checkpoint has that, else f16. For
+    /// smaller types give the output to gguf-quantize
     #[arg(long, value_name = "TYPE", default_value = "auto", ignore_case = true, value_parser = OUTTYPES)]
     pub outtype: String,
-    /// Replace an output that exists
-    #[arg(long)]
-    pub force: bool,
-    /// Threads [default: as many as the machine offers]
-    #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    pub threads: usize,
-    /// Show the metadata and the tensors, read no weights and write nothing
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Report on stdout as JSON
-    #[arg(long)]
-    pub json: bool,
     /// Name of the model [default: made from the folder's name]
     #[arg(long, value_name = "NAME")]
     pub model_name: Option<String>,
     /// Pre-tokenizer to name in the output, where that of tokenizer.json is not recognised
     #[arg(long, value_name = "NAME")]
     pub pre: Option<String>,
-    /// No progress and no notices
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// Show the metadata and the tensors, read no weights and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Report on stdout as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Whether to replace an output
+    #[command(flatten)]
+    pub out: OutputArgs,
+    /// The pool
+    #[command(flatten)]
+    pub threads: ThreadArgs,
+    /// Progress
+    #[command(flatten)]
+    pub talk: TalkArgs,
 }

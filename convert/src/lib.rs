@@ -56,28 +56,26 @@ fn run(args: Args) -> gguf_cli::Result<()> {
         pre: args.pre,
     };
     let plan = Plan::new(&args.dir, &options)?;
+    plan.notes.iter().for_each(|note| gguf_cli::warn(note));
     let output = output_path(args.output, &plan);
-    let progress = Progress::new(
-        "converting",
-        plan.layout.total_bytes,
-        Unit::Bytes,
-        args.quiet || args.dry_run,
-    );
-    if !args.quiet {
-        plan.notes.iter().for_each(|note| progress.note(note));
-    }
     if !args.dry_run {
-        let pool = gguf_cli::thread_pool(args.threads)?;
-        pool.install(|| write::write(&plan, &output, args.force, &progress))?;
-    }
-    if !args.quiet && !args.dry_run {
+        let pool = args.threads.pool()?;
+        let progress = Progress::new(
+            "converting",
+            plan.layout.total_bytes,
+            Unit::Bytes,
+            args.talk.quiet,
+        );
+        pool.install(|| write::write(&plan, &output, args.out.force, &progress))?;
         progress.note(&format!("wrote {}", report::summary(&plan, &output)));
+        progress.finish();
     }
-    progress.finish();
-    match (args.json, args.dry_run) {
-        (true, dry_run) => gguf_cli::print_data(&report::json(&plan, &output, !dry_run)),
-        (false, true) => gguf_cli::print_data(&report::text(&plan, &output)),
-        (false, false) => Ok(()),
+    if args.json {
+        gguf_cli::print_json(&report::json(&plan, &output, !args.dry_run))
+    } else if args.dry_run {
+        gguf_cli::print_data(&report::text(&plan, &output))
+    } else {
+        Ok(())
     }
 }
 

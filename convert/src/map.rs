@@ -1,7 +1,7 @@
 //! From a checkpoint's tensors to the output's: names, shapes, and for every output the stretches of source
 //! files that it is made of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use gguf::Shape;
 use gguf_models::arch::Architecture;
@@ -92,9 +92,22 @@ pub(crate) fn outputs(arch: &Architecture, hparams: &HParams, weights: &Weights)
             shortened(&unknown, N_SHOWN, ", "),
         ));
     }
-    match stacks.first_key_value() {
-        Some((&layer, stack)) => Err(missing_experts(arch, hparams, layer, stack)),
-        None => Ok(outputs),
+    if let Some((&layer, stack)) = stacks.first_key_value() {
+        return Err(missing_experts(arch, hparams, layer, stack));
+    }
+    check_unique(&outputs)?;
+    Ok(outputs)
+}
+
+/// Two tensors of a checkpoint must not have one role, as with experts that are there alone and fused.
+fn check_unique(outputs: &[Output]) -> Result<()> {
+    let mut seen = HashSet::new();
+    match outputs.iter().find(|o| !seen.insert(o.name.as_str())) {
+        Some(twice) => {
+            let object = format!("tensors of the checkpoint for `{}`", twice.name);
+            Err(Error::mismatch(object, "one", "more"))
+        }
+        None => Ok(()),
     }
 }
 
@@ -195,8 +208,17 @@ fn collect<'a>(
     let place = stack_rules(arch)
         .find(|(_, rule)| std::ptr::eq(*rule, found.rule))
         .map_or(0, |(i, _)| i);
-    stack.insert((place, expert), tensor);
-    Ok(())
+    match stack.insert((place, expert), tensor) {
+        Some(other) => {
+            let found = format!("`{}` and `{}`", other.name, tensor.name);
+            Err(Error::mismatch(
+                format!("tensors for expert {expert}"),
+                "one",
+                found,
+            ))
+        }
+        None => Ok(()),
+    }
 }
 
 fn stack_experts(

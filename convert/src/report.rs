@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gguf::{Array, TensorInfo, Value};
-use gguf_cli::{human_bytes, table};
+use gguf_cli::{human_bytes, preview, table};
 use serde_json::{Value as Json, json};
 
 use crate::plan::Plan;
@@ -19,7 +19,7 @@ pub(crate) fn text(plan: &Plan, output: &Path) -> String {
     let metadata: Vec<_> = plan
         .metadata
         .iter()
-        .map(|(key, value)| vec![key.to_owned(), shown(value)])
+        .map(|(key, value)| vec![key.to_owned(), preview(value, N_SHOWN, N_CHARS)])
         .collect();
     let tensors: Vec<_> = plan
         .layout
@@ -49,7 +49,7 @@ pub(crate) fn summary(plan: &Plan, output: &Path) -> String {
 
 /// The plan for programs. Offsets are counted from the start of the data section; arrays longer than a few
 /// elements are given by their length.
-pub(crate) fn json(plan: &Plan, output: &Path, written: bool) -> String {
+pub(crate) fn json(plan: &Plan, output: &Path, written: bool) -> Json {
     let metadata: serde_json::Map<String, Json> = plan
         .metadata
         .iter()
@@ -64,7 +64,7 @@ pub(crate) fn json(plan: &Plan, output: &Path, written: bool) -> String {
             "bytes": t.n_bytes,
         })
     };
-    let report = json!({
+    json!({
         "output": output.display().to_string(),
         "written": written,
         "file_type": plan.file_type.name,
@@ -72,8 +72,7 @@ pub(crate) fn json(plan: &Plan, output: &Path, written: bool) -> String {
         "notes": plan.notes,
         "metadata": metadata,
         "tensors": plan.layout.tensors.iter().map(tensor).collect::<Vec<_>>(),
-    });
-    format!("{report:#}")
+    })
 }
 
 fn dims(tensor: &TensorInfo) -> String {
@@ -84,25 +83,6 @@ fn dims(tensor: &TensorInfo) -> String {
         .map(u64::to_string)
         .collect::<Vec<_>>()
         .join(" x ")
-}
-
-fn shown(value: &Value) -> String {
-    match json_value(value) {
-        Json::String(text) => {
-            let escaped = text.escape_debug().to_string();
-            let cut: String = escaped.chars().take(N_CHARS).collect();
-            if cut.len() < escaped.len() {
-                format!("{cut}..")
-            } else {
-                cut
-            }
-        }
-        Json::Object(_) => match value {
-            Value::Array(array) => format!("{} elements", array.len()),
-            _ => String::new(),
-        },
-        other => other.to_string(),
-    }
 }
 
 fn json_value(value: &Value) -> Json {

@@ -1,0 +1,381 @@
+//! Bad input: one clear line, exit 1 or 2, nothing written.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::checkpoint::{Checkpoint, N_EMBD, safetensors, with_header, write, write_json};
+use crate::{convert, convert_ok, stderr, text};
+
+/// Converts what is in `dir` and expects a refusal whose line has all of `words`.
+fn refused(case: &str, dir: &Path, more: &[&str], code: i32, words: &[&str]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out.gguf");
+    let run = convert(&[&[text(dir), "-o", text(&out)], more].concat());
+    let message = stderr(&run);
+    assert_eq!(run.status.code(), Some(code), "{case}: {message}");
+    let errors: Vec<_> = message.lines().filter(|l| l.starts_with("error: ")).collect();
+    assert!(
+        errors.len() == 1 && message.lines().count() <= 2,
+        "{case}: {message}"
+    );
+    for word in words {
+        assert!(errors[0].contains(word), "{case}: no `{word}` in: {message}");
+    }
+    assert_eq!(
+        fs::read_dir(folder.path()).expect("a folder").count(),
+        0,
+        "{case}: something was written"
+    );
+}
+
+/// A refusal of a tiny checkpoint that `bend` has changed.
+fn bent(case: &str, words: &[&str], bend: impl FnOnce(&mut Checkpoint)) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut checkpoint = Checkpoint::tiny("BF16");
+    bend(&mut checkpoint);
+    let dir = checkpoint.write(&folder.path().join("tiny"));
+    refused(case, &dir, &[], 1, words);
+}
+
+#[test]
+fn missing_and_broken_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let absent = folder.path().join("absent");
+    refused("no folder", &absent, &[], 2, &["absent", "No such file"]);
+    let dir = Checkpoint::tiny("BF16").write(&folder.path().join("tiny"));
+    refused(
+        "a file",
+        &dir.join("config.json"),
+        &[],
+        2,
+        &["config.json", "folder"],
+    );
+    for (name, code, word) in [
+        ("tokenizer.json", 2, "tokenizer.json"),
+        ("model.safetensors", 2, "neither"),
+        ("config.json", 2, "config.json"),
+    ] {
+        let (file, aside) = (dir.join(name), folder.path().join("aside"));
+        let bytes = fs::read(&file).expect("there");
+        fs::copy(&file, &aside).expect("copied");
+        fs::remove_file(&file).expect("removed");
+        refused(name, &dir, &[], code, &[word]);
+        write(&file, &bytes);
+    }
+    write(&dir.join("config.json"), b"{\n  \"a\": 1,\n}");
+    refused(
+        "trailing comma",
+        &dir,
+        &[],
+        1,
+        &["config.json", "line 3 column 1", "trailing comma"],
+    );
+    write(&dir.join("config.json"), b"[]");
+    refused("no object", &dir, &[], 1, &["architectures"]);
+}
+
+#[test]
+fn shards() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoint = Checkpoint::tiny("BF16");
+    let second = "model-00002-of-00002.safetensors";
+    let case = |name: &str, code, words: &[&str], bend: &dyn Fn(&Path)| {
+        let dir = checkpoint.write_sharded(&folder.path().join(name), 7);
+        bend(&dir);
+        refused(name, &dir, &[], code, words);
+    };
+    case("missing", 2, &[second, "missing"], &|dir| {
+        fs::remove_file(dir.join(second)).expect("removed");
+    });
+    case("cut", 1, &[second, "it is cut"], &|dir| {
+        let bytes = fs::read(dir.join(second)).expect("there");
+        write(&dir.join(second), &bytes[..bytes.len() - 1]);
+    });
+    case("surplus byte", 1, &[second, "more than"], &|dir| {
+        let bytes = fs::read(dir.join(second)).expect("there");
+        write(&dir.join(second), &[bytes, vec![0]].concat());
+    });
+    let index = "model.safetensors.index.json";
+    let edit = |dir: &Path, edit: &dyn Fn(&mut serde_json::Value)| {
+        let path = dir.join(index);
+        let mut json = serde_json::from_slice(&fs::read(&path).expect("there")).expect("JSON");
+        edit(&mut json);
+        write_json(&path, &json);
+    };
+    case("unlisted", 1, &["lm_head.weight", index], &|dir| {
+        edit(dir, &|json| {
+            drop(
+                json["weight_map"]
+                    .as_object_mut()
+                    .expect("a map")
+                    .remove("lm_head.weight"),
+            );
+        });
+    });
+    case("listed only", 1, &["`ghost`", "none"], &|dir| {
+        edit(dir, &|json| json["weight_map"]["ghost"] = second.into());
+    });
+    case("in another shard", 1, &["lm_head.weight", second], &|dir| {
+        edit(dir, &|json| json["weight_map"]["lm_head.weight"] = second.into());
+    });
+    case("outside the folder", 1, &["../x.safetensors"], &|dir| {
+        edit(dir, &|json| {
+            json["weight_map"]["ghost"] = "../x.safetensors".into();
+        });
+    });
+    case("no map", 1, &[index, "weight_map"], &|dir| {
+        write(&dir.join(index), b"{}");
+    });
+    case("without index", 2, &["missing", "1 of 2"], &|dir| {
+        fs::remove_file(dir.join(index)).expect("removed");
+        fs::remove_file(dir.join(second)).expect("removed");
+    });
+}
+
+#[test]
+fn hostile_headers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = Checkpoint::tiny("BF16").write(&folder.path().join("tiny"));
+    let entry = |dtype: &str, shape: &str, begin: u64, end: u64| {
+        format!(r#"{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{begin},{end}]}}"#)
+    };
+    let one = |entry: String| with_header(&format!(r#"{{"a":{entry}}}"#), &[0; 16]);
+    let two = |a: String, b: String| with_header(&format!(r#"{{"a":{a},"b":{b}}}"#), &[0; 16]);
+    let huge = [&(1u64 << 60).to_le_bytes()[..], b"{}"].concat();
+    let max = u64::MAX;
+    let cases: &[(&str, Vec<u8>, &str)] = &[
+        ("empty", Vec::new(), "8 bytes"),
+        ("short", vec![1, 2, 3], "8 bytes"),
+        ("length", huge, "header length"),
+        ("no JSON", with_header("{", &[]), "JSON"),
+        ("more JSON", with_header("{} {}", &[]), "JSON"),
+        ("a list", with_header("[]", &[]), "JSON"),
+        ("dtype", one(entry("F13", "[8]", 0, 16)), "`F13`"),
+        ("product", one(entry("BF16", "[9]", 0, 16)), "16 bytes"),
+        (
+            "overflow",
+            one(entry("F32", "[4294967296,4294967296,4]", 0, 16)),
+            "can be counted",
+        ),
+        (
+            "overflow of bits",
+            one(entry("F32", &format!("[{}]", max / 4), 0, 16)),
+            "can be counted",
+        ),
+        ("reversed", one(entry("BF16", "[8]", 16, 0)), "offsets"),
+        ("beyond", one(entry("BF16", "[16]", 0, 32)), "it is cut"),
+        ("far", one(entry("BF16", "[8]", max - 16, max)), "behind"),
+        (
+            "overlap",
+            two(entry("BF16", "[8]", 0, 16), entry("BF16", "[4]", 8, 16)),
+            "behind",
+        ),
+        (
+            "gap",
+            two(entry("BF16", "[2]", 0, 4), entry("BF16", "[4]", 8, 16)),
+            "behind",
+        ),
+        (
+            "twice",
+            with_header(
+                r#"{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#,
+                &[],
+            ),
+            "one copy",
+        ),
+        (
+            "negative",
+            with_header(r#"{"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,0]}}"#, &[]),
+            "JSON",
+        ),
+        ("nothing", with_header("{}", &[]), "embed_tokens"),
+    ];
+    for (case, bytes, word) in cases {
+        write(&dir.join("model.safetensors"), bytes);
+        refused(case, &dir, &["--outtype", "f32"], 1, &[word]);
+    }
+}
+
+#[test]
+fn settings_that_the_architecture_does_not_have() {
+    bent(
+        "unknown class",
+        &["LlamaForNothing", "Qwen3MoeForCausalLM"],
+        |c| {
+            c.config["architectures"] = json!(["LlamaForNothing"]);
+        },
+    );
+    bent("quantized", &["`bitsandbytes`"], |c| {
+        c.config["quantization_config"] = json!({"quant_method": "bitsandbytes"});
+    });
+    for (key, value) in [
+        ("hidden_act", json!("gelu")),
+        ("norm_topk_prob", json!(false)),
+        ("mlp_only_layers", json!([0])),
+        ("decoder_sparse_step", json!(2)),
+        ("rope_scaling", json!({"rope_type": "yarn", "factor": 4.0})),
+        ("num_hidden_layers", json!(0)),
+        ("num_hidden_layers", json!("1")),
+        ("num_hidden_layers", json!(null)),
+        ("hidden_size", json!(u64::MAX)),
+        ("rms_norm_eps", json!(-1)),
+        ("num_experts_per_tok", json!(4)),
+        ("num_key_value_heads", json!(3)),
+        ("head_dim", json!(15)),
+    ] {
+        let case = format!("{key} {value}");
+        bent(&case, &["expected", "found"], |c| c.config[key] = value);
+    }
+}
+
+#[test]
+fn tensors_that_do_not_fit() {
+    let expert = "model.layers.0.mlp.experts.1.up_proj.weight";
+    bent("missing expert", &[expert, "layer 0"], |c| {
+        c.tensors.retain(|t| t.name != expert);
+    });
+    bent("surplus expert", &["experts.9.", "below the 3"], |c| {
+        c.tensor(expert).name = expert.replace(".1.", ".9.");
+    });
+    bent("odd expert", &[expert, "[32, 48]"], |c| {
+        c.tensor(expert).shape.reverse();
+    });
+    let norm = "model.layers.0.self_attn.q_norm.weight";
+    bent("missing norm", &["blk.0.attn_q_norm.weight", "none"], |c| {
+        c.tensors.retain(|t| t.name != norm);
+    });
+    bent(
+        "missing output",
+        &["lm_head.weight", "tie_word_embeddings"],
+        |c| drop(c.tensors.remove(0)),
+    );
+    bent(
+        "wrong shape",
+        &["blk.0.attn_q.weight", "[32, 32]", "[16, 64]"],
+        |c| {
+            c.tensor("model.layers.0.self_attn.q_proj.weight").shape = vec![64, 16];
+        },
+    );
+    bent("too many dimensions", &["q_proj", "at most 4"], |c| {
+        c.tensor("model.layers.0.self_attn.q_proj.weight").shape = vec![2, 2, 2, 2, 64];
+    });
+    bent("unknown name", &["mtp.weight", "no place"], |c| {
+        c.tensor(norm).name = "mtp.weight".into();
+    });
+    bent("another layer", &["blk.1.attn_norm.weight"], |c| {
+        let mut more = c.tensor("model.layers.0.input_layernorm.weight").clone();
+        more.name = "model.layers.1.input_layernorm.weight".into();
+        c.tensors.push(more);
+    });
+    bent("no numbers", &["`I16`", "lm_head.weight"], |c| {
+        c.tensor("lm_head.weight").dtype = "I16";
+    });
+    bent("both layouts", &["blk.0.ffn_down_exps.weight"], |c| {
+        let single: Vec<_> = c
+            .tensors
+            .iter()
+            .filter(|t| t.name.contains(".experts."))
+            .cloned()
+            .collect();
+        c.fuse();
+        c.tensors.extend(single);
+    });
+}
+
+#[test]
+fn vocabularies_that_do_not_fit() {
+    bent("token beyond the embedding", &["`far`", "12 rows", "200"], |c| {
+        c.tokenizer["model"]["vocab"]["far"] = 200.into();
+    });
+    bent("unknown pattern", &["--pre"], |c| {
+        c.tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = r"\w+".into();
+    });
+    bent("unigram", &["Unigram"], |c| {
+        c.tokenizer["model"] = json!({"type": "Unigram", "vocab": [["a", -1]]});
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = Checkpoint::tiny("BF16").write(&folder.path().join("tiny"));
+    refused(
+        "unknown --pre",
+        &dir,
+        &["--pre", "nonsense"],
+        1,
+        &["`nonsense`", "qwen2"],
+    );
+}
+
+#[test]
+fn values_that_the_type_cannot_hold() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut checkpoint = Checkpoint::tiny("F32");
+    let at = N_EMBD + 5;
+    checkpoint
+        .tensor("model.layers.0.mlp.experts.0.gate_proj.weight")
+        .set(at, 70_000.0);
+    let dir = checkpoint.write(&folder.path().join("tiny"));
+    let words = ["blk.0.ffn_gate_exps.weight", "element 37", "70000", "--outtype"];
+    refused("f16", &dir, &["--outtype", "f16"], 1, &words);
+    convert_ok(&dir, &folder.path().join("bf16.gguf"), &["--outtype", "bf16"]);
+    convert_ok(&dir, &folder.path().join("q8_0.gguf"), &["--outtype", "q8_0"]);
+    checkpoint
+        .tensor("model.layers.0.mlp.experts.0.gate_proj.weight")
+        .set(at, f32::NAN);
+    checkpoint.write(&dir);
+    refused(
+        "q8_0",
+        &dir,
+        &["--outtype", "q8_0"],
+        1,
+        &["blk.0.ffn_gate_exps.weight", "element 37", "NaN"],
+    );
+}
+
+#[test]
+fn outputs_that_must_not_be_touched() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = Checkpoint::tiny("BF16").write(&folder.path().join("tiny"));
+    let weights = dir.join("model.safetensors");
+    let before = fs::read(&weights).expect("there");
+    let link = folder.path().join("link.gguf");
+    std::os::unix::fs::symlink(&weights, &link).expect("a link");
+    let existing = folder.path().join("existing.gguf");
+    write(&existing, b"precious");
+    for (out, force, word) in [
+        (&existing, false, "exists"),
+        (&weights, true, "input"),
+        (&link, true, "input"),
+        (&dir.join("config.json"), true, "input"),
+        (&folder.path().join("absent/out.gguf"), false, "absent"),
+    ] {
+        let run = convert(
+            &[
+                &[text(&dir), "-o", text(out)][..],
+                if force { &["--force"] } else { &[] },
+            ]
+            .concat(),
+        );
+        assert_eq!(run.status.code(), Some(2), "{}", stderr(&run));
+        assert!(stderr(&run).contains(word), "{}", stderr(&run));
+    }
+    assert_eq!(fs::read(&existing).expect("there"), b"precious");
+    assert!(
+        fs::read(&weights).expect("there") == before
+            && before == safetensors(&Checkpoint::tiny("BF16").tensors)
+    );
+}
+
+#[test]
+fn wrong_command_lines() {
+    for (args, word) in [
+        (&["--outtype", "q4_k_m", "x"][..], "bf16"),
+        (&[], "DIR"),
+        (&["x", "--nonsense"], "--nonsense"),
+        (&["x", "-t", "many"], "many"),
+    ] {
+        let run = convert(args);
+        assert_eq!(run.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&run).contains(word), "{args:?}: {}", stderr(&run));
+    }
+}
