@@ -1,5 +1,7 @@
 //! Properties that every decoder and encoder has, on generated rows.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use gguf_blocks::half_bulk::first_non_finite;
 use gguf_blocks::{Format, Importance, registry};
 use proptest::prelude::*;

@@ -1,5 +1,7 @@
 //! What holds for every registered type.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

@@ -17,7 +17,10 @@ struct Rows {
 
 impl Rows {
     fn new(random: &mut Random, n_bytes: usize, shift: usize) -> Self {
-        Self { bytes: std::array::from_fn(|_| (0..n_bytes + shift).map(|_| random.u32() as u8).collect()), shift }
+        Self {
+            bytes: std::array::from_fn(|_| (0..n_bytes + shift).map(|_| random.u32() as u8).collect()),
+            shift,
+        }
     }
 
     fn rows(&self) -> [&[u8]; ROWS] {
@@ -44,7 +47,9 @@ fn each_value(
     n_groups: usize,
     mut f: impl FnMut(usize, usize, f32, f32, f32),
 ) {
-    let Some(Kernel::Int { unpack, kind }) = (format.kernel)(Cpu::at_most(level)) else { return };
+    let Some(Kernel::Int { unpack, kind }) = (format.kernel)(Cpu::at_most(level)) else {
+        return;
+    };
     let mut tile = Tile::new();
     // Numbers that a kernel leaves out of a tile must not be used.
     tile.scale.as_flattened_mut().as_flattened_mut().fill(f32::NAN);
@@ -56,10 +61,20 @@ fn each_value(
             for (at, &v) in tile.v[g].iter().enumerate() {
                 let (row, col) = (at / 4 % ROWS, at / (4 * ROWS) * 4 + at % 4);
                 let half = if kind.whole_group { 0 } else { col / 16 };
-                let value = if kind.signed { f32::from(v as i8) } else { f32::from(v) };
+                let value = if kind.signed {
+                    f32::from(v as i8)
+                } else {
+                    f32::from(v)
+                };
                 assert!(value.abs() <= f32::from(kind.max), "{} {value}", format.name);
                 let min = if kind.has_min { tile.min[g][half][row] } else { 0.0 };
-                f(row, (first + g) * GROUP + col, value, tile.scale[g][half][row], min);
+                f(
+                    row,
+                    (first + g) * GROUP + col,
+                    value,
+                    tile.scale[g][half][row],
+                    min,
+                );
             }
         }
     }
@@ -104,13 +119,23 @@ fn tiles_hold_what_the_decoder_gives() {
         for _ in 0..20 {
             let rows = Rows::new(&mut random, n_bytes, 1);
             let decoded = rows.rows().map(|row| decode(format, row, n_cols));
-            each_value(format, Level::Avx2, rows.rows(), n_cols / GROUP, |r, c, v, s, m| {
-                let (found, expected) = (f64::from(s) * f64::from(v) - f64::from(m), decoded[r][c]);
-                let size = (f64::from(s) * f64::from(v)).abs() + f64::from(m).abs();
-                let close = (found - f64::from(expected)).abs() <= 2e-7 * size;
-                let wild = !found.is_finite() && !expected.is_finite();
-                assert!(close || wild, "{} row {r} column {c}: {found}, not {expected}", format.name);
-            });
+            each_value(
+                format,
+                Level::Avx2,
+                rows.rows(),
+                n_cols / GROUP,
+                |r, c, v, s, m| {
+                    let (found, expected) = (f64::from(s) * f64::from(v) - f64::from(m), decoded[r][c]);
+                    let size = (f64::from(s) * f64::from(v)).abs() + f64::from(m).abs();
+                    let close = (found - f64::from(expected)).abs() <= 2e-7 * size;
+                    let wild = !found.is_finite() && !expected.is_finite();
+                    assert!(
+                        close || wild,
+                        "{} row {r} column {c}: {found}, not {expected}",
+                        format.name
+                    );
+                },
+            );
         }
     }
 }
@@ -120,7 +145,9 @@ fn panels_hold_what_the_decoder_gives() {
     let mut random = Random::new(3);
     for format in formats() {
         for &level in Level::ALL {
-            let Some(Kernel::Float { unpack }) = (format.kernel)(Cpu::at_most(level)) else { continue };
+            let Some(Kernel::Float { unpack }) = (format.kernel)(Cpu::at_most(level)) else {
+                continue;
+            };
             for n_cols in [1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 33, 100] {
                 let n_bytes = format.geometry.row_bytes(n_cols as u64).expect("whole blocks") as usize;
                 let rows = Rows::new(&mut random, n_bytes, n_cols % 5);
@@ -132,7 +159,11 @@ fn panels_hold_what_the_decoder_gives() {
                     for (i, lanes) in panel.v[..panel.n_cols()].iter().enumerate() {
                         for r in 0..ROWS {
                             let (found, expected) = (lanes[r], decoded[r][first_col + i]);
-                            assert!(same(found, expected), "{} {level:?} {found} {expected}", format.name);
+                            assert!(
+                                same(found, expected),
+                                "{} {level:?} {found} {expected}",
+                                format.name
+                            );
                         }
                     }
                 }
@@ -145,7 +176,11 @@ fn panels_hold_what_the_decoder_gives() {
 fn every_type_with_values_has_a_kernel_at_every_level() {
     for format in formats() {
         for &level in Level::ALL {
-            assert!((format.kernel)(Cpu::at_most(level)).is_some(), "{} {level:?}", format.name);
+            assert!(
+                (format.kernel)(Cpu::at_most(level)).is_some(),
+                "{} {level:?}",
+                format.name
+            );
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) static FORMAT: Format = Format {
     decode: Some(decode),
     encode: Some(encode),
     check,
-    kernel: kernel::kernel,
+    kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "IEEE single precision",
 };
 

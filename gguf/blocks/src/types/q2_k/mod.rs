@@ -38,7 +38,7 @@ pub(crate) static FORMAT: Format = Format {
     decode: Some(decode),
     encode: Some(encode::encode),
     check,
-    kernel: kernel::kernel,
+    kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "2-bit integers; 4-bit scales and minima for 16 values each",
 };
 

@@ -38,7 +38,7 @@ pub(crate) static FORMAT: Format = Format {
     decode: Some(decode),
     encode: Some(encode::encode),
     check,
-    kernel: kernel::kernel,
+    kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "3-bit integers; 6-bit scales for 16 values each",
 };
 

@@ -36,7 +36,7 @@ pub(crate) static FORMAT: Format = Format {
     decode: Some(decode),
     encode: Some(encode),
     check,
-    kernel: kernel::kernel,
+    kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "5-bit integers with one scale for 32 values",
 };
 

@@ -41,7 +41,7 @@ pub(crate) static FORMAT: Format = Format {
     decode: Some(decode),
     encode: Some(encode),
     check,
-    kernel: kernel::kernel,
+    kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "5-bit integers; 6-bit scales and minima for 32 values each",
 };
 
