@@ -47,12 +47,14 @@ mod cpu;
 mod format;
 mod geometry;
 pub mod half_bulk;
+mod iq4;
 pub mod kernel;
 mod packing;
 pub mod registry;
 mod rows;
 mod search;
 mod six_bit;
+mod ternary;
 #[cfg(test)]
 mod test_random;
 pub mod tile;

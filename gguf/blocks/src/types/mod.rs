@@ -3,6 +3,9 @@
 mod bf16;
 mod f16;
 mod f32;
+mod iq4_nl;
+mod iq4_xs;
+mod mxfp4;
 mod plain;
 mod q2_k;
 mod q3_k;
@@ -14,6 +17,8 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod tq1_0;
+mod tq2_0;
 
 use crate::Format;
 
@@ -31,10 +36,15 @@ pub(crate) static FORMATS: &[&Format] = &[
     &q4_k::FORMAT,
     &q5_k::FORMAT,
     &q6_k::FORMAT,
+    &iq4_nl::FORMAT,
+    &iq4_xs::FORMAT,
     &plain::I8,
     &plain::I16,
     &plain::I32,
     &plain::I64,
     &plain::F64,
     &bf16::FORMAT,
+    &tq1_0::FORMAT,
+    &tq2_0::FORMAT,
+    &mxfp4::FORMAT,
 ];

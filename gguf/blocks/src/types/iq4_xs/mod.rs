@@ -1,0 +1,114 @@
+//! `IQ4_XS`: super-blocks of 256 values; each 32 of them as `d · (scale - 32) · LEVELS[q]` with 6-bit scales and
+//! sixteen levels that are denser near zero.
+
+mod kernel;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::half_bulk::f32_to_f16;
+use crate::iq4::{self, LEVELS};
+use crate::packing::{from_nibbles, nibbles};
+use crate::rows::{self, half};
+use crate::search::{clamp, nint, signed_max, sum_of_squares};
+use crate::{Format, Geometry, Importance, TypeId};
+
+/// One block of 256 values.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct IQ4XS {
+    /// Unit of the scales, a half.
+    d: [u8; 2],
+    /// The high two bits of scale `k` at bit `2 · k`, little-endian.
+    scales_h: [u8; 2],
+    /// The low four bits of the scales, two a byte.
+    scales_l: [u8; 4],
+    /// Of each 32 elements: element `j` in the low four bits of byte `j`, element `j + 16` in the high four.
+    qs: [[u8; 16]; 8],
+}
+
+const _: () = assert!(size_of::<IQ4XS>() == 136);
+
+impl IQ4XS {
+    /// The value of a code step of each sub-block.
+    #[inline]
+    fn sub_scales(&self) -> [f32; 8] {
+        let d = half(self.d);
+        let high = u16::from_le_bytes(self.scales_h);
+        std::array::from_fn(|k| {
+            let low = self.scales_l[k / 2] >> (k % 2 * 4) & 15;
+            let scale = i16::from(low) | ((high >> (2 * k) & 3) << 4) as i16;
+            d * f32::from(scale - 32)
+        })
+    }
+}
+
+/// The type's record.
+pub(crate) static FORMAT: Format = Format {
+    id: TypeId(23),
+    name: "IQ4_XS",
+    geometry: Geometry::blocks(256, size_of::<IQ4XS>()),
+    quantized: true,
+    requires_importance: false,
+    decode: Some(decode),
+    encode: Some(encode),
+    check,
+    kernel: |_| Some(kernel::KERNEL),
+    doc: "16 uneven levels; 6-bit scales for 32 values each",
+};
+
+fn decode(bytes: &[u8], out: &mut [f32]) {
+    rows::decode::<IQ4XS, 256>(bytes, out, |b, out| {
+        let subs = out.as_chunks_mut::<32>().0.iter_mut().zip(&b.qs);
+        for ((out, qs), scale) in subs.zip(b.sub_scales()) {
+            for (v, q) in out.iter_mut().zip(from_nibbles(qs)) {
+                *v = scale * f32::from(LEVELS[usize::from(q)]);
+            }
+        }
+    });
+}
+
+fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+    let (groups, blocks) = rows::pairs::<IQ4XS, 256>(src, out);
+    let importance = match importance {
+        Importance::None => None,
+        Importance::Column(weights) => Some(rows::weights::<256>(src, weights)),
+    };
+    for (i, (x, block)) in groups.iter().zip(blocks).enumerate() {
+        *block = search(x, importance.map(|w| &w[i]));
+    }
+}
+
+/// Finds a scale for each sub-block, rounds the scales and chooses the codes for them.
+fn search(x: &[f32; 256], importance: Option<&[f32; 256]>) -> IQ4XS {
+    let sigma2 = sum_of_squares(x) * (2.0 / 256.0);
+    let subs = x.as_chunks::<32>().0;
+    let importance = importance.map(|w| w.as_chunks::<32>().0);
+    let scales: [f32; 8] = std::array::from_fn(|k| {
+        iq4::scale(
+            &subs[k],
+            &iq4::weights(&subs[k], importance.map(|w| &w[k]), sigma2),
+        )
+    });
+    // The codes follow from the unit before it is rounded to a half.
+    let d = -signed_max(&scales) / 32.0;
+    let inverse = iq4::inverse(d);
+    let (mut low, mut high) = ([0; 4], 0);
+    let mut qs = [[0; 16]; 8];
+    for k in 0..8 {
+        let scale = clamp(nint(inverse * scales[k]), -32.0, 31.0);
+        qs[k] = nibbles(&iq4::codes(iq4::inverse(d * scale), &subs[k]));
+        let stored = (scale + 32.0) as i32 as u8;
+        low[k / 2] |= (stored & 15) << (k % 2 * 4);
+        high |= u16::from(stored >> 4) << (2 * k);
+    }
+    IQ4XS {
+        d: f32_to_f16(d).to_le_bytes(),
+        scales_h: high.to_le_bytes(),
+        scales_l: low,
+        qs,
+    }
+}
+
+fn check(bytes: &[u8]) -> Option<usize> {
+    rows::check::<IQ4XS>(bytes, |b| rows::is_finite(b.d))
+}

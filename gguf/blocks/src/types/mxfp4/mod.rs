@@ -1,0 +1,135 @@
+//! `MXFP4`: 32 four-bit floats (1 sign, 2 exponent, 1 mantissa bit) with a power of two as their scale. Importance
+//! changes nothing.
+
+mod kernel;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::packing::{from_nibbles, nibbles};
+use crate::rows;
+use crate::search::signed_max;
+use crate::{Format, Geometry, Importance, TypeId};
+
+/// One block of 32 values.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct MXFP4 {
+    /// The scale's exponent, biased by 127; 255 stands for no number.
+    e: u8,
+    /// Element `j` in the low four bits of byte `j`, element `j + 16` in the high four.
+    qs: [u8; 16],
+}
+
+const _: () = assert!(size_of::<MXFP4>() == 17);
+
+/// The values of the codes, doubled to be whole.
+const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// The type's record.
+pub(crate) static FORMAT: Format = Format {
+    id: TypeId(39),
+    name: "MXFP4",
+    geometry: Geometry::blocks(32, size_of::<MXFP4>()),
+    quantized: true,
+    requires_importance: false,
+    decode: Some(decode),
+    encode: Some(encode),
+    check,
+    kernel: |_| Some(kernel::KERNEL),
+    doc: "4-bit floats with a power of two for 32 values",
+};
+
+/// Half the scale of an exponent, for the doubled values: `2^(e - 128)`.
+#[inline]
+fn half_scale(e: u8) -> f32 {
+    f32::from_bits(match e {
+        0 => 0x0020_0000,
+        1 => 0x0040_0000,
+        _ => u32::from(e - 1) << 23,
+    })
+}
+
+fn decode(bytes: &[u8], out: &mut [f32]) {
+    rows::decode::<MXFP4, 32>(bytes, out, |b, out| {
+        let d = half_scale(b.e);
+        for (v, q) in out.iter_mut().zip(from_nibbles(&b.qs)) {
+            *v = f32::from(DOUBLED[usize::from(q)]) * d;
+        }
+    });
+}
+
+fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+    let (groups, blocks) = rows::pairs::<MXFP4, 32>(src, out);
+    for (x, block) in groups.iter().zip(blocks) {
+        let e = exponent(signed_max(x).abs());
+        let values = DOUBLED.map(|v| f32::from(v) * half_scale(e));
+        *block = MXFP4 {
+            e,
+            qs: nibbles(&x.map(|x| nearest(&values, x))),
+        };
+    }
+}
+
+/// The exponent that puts the largest magnitude into the top octave of the values, 4 to 6.
+fn exponent(largest: f32) -> u8 {
+    if largest > 0.0 {
+        (floor_log2(largest) + 125) as u8
+    } else {
+        0
+    }
+}
+
+/// `floor(log2(v))` of a positive number, where the logarithm is rounded to f32 first: just below a power of two
+/// it can round up to it.
+fn floor_log2(v: f32) -> i32 {
+    let bits = v.to_bits();
+    if bits < 0x0080_0000 {
+        return 31 - bits.leading_zeros() as i32 - 149;
+    }
+    let e = (bits >> 23) as i32 - 127;
+    // How far the mantissa is below 2; the logarithm of that, to the second order.
+    let below = 2.0 - f64::from(f32::from_bits(bits & 0x007f_ffff | 0x3f80_0000));
+    if below > 1e-4 {
+        return e;
+    }
+    let log = f64::from(e + 1) - below * (0.5 + below * 0.125) / std::f64::consts::LN_2;
+    if (log as f32).floor() as i32 > e { e + 1 } else { e }
+}
+
+/// The code of the value nearest to `x`, the first of equally near ones.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
+fn nearest(values: &[f32; 16], x: f32) -> u8 {
+    let mut code = 0;
+    let mut best = (values[0] - x).abs();
+    for (i, v) in values.iter().enumerate().skip(1) {
+        let distance = (v - x).abs();
+        code = if distance < best { i as u32 } else { code };
+        best = if distance < best { distance } else { best };
+    }
+    code as u8
+}
+
+fn check(bytes: &[u8]) -> Option<usize> {
+    rows::check::<MXFP4>(bytes, |b| b.e != 0xff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logarithm_rounds_like_single_precision() {
+        for e in -125..128 {
+            let power = 2.0f32.powi(e);
+            assert_eq!(floor_log2(power), e);
+            assert_eq!(floor_log2(power * 1.5), e);
+            for ulps in 1..300 {
+                let below = f32::from_bits(power.to_bits() - ulps);
+                let rounded = f64::from(below).log2() as f32;
+                assert_eq!(floor_log2(below), rounded.floor() as i32, "{below}");
+            }
+        }
+        assert_eq!(floor_log2(f32::from_bits(1)), -149);
+    }
+}
