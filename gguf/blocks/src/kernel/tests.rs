@@ -128,7 +128,7 @@ fn tiles_hold_what_the_decoder_gives() {
                     let (found, expected) = (f64::from(s) * f64::from(v) - f64::from(m), decoded[r][c]);
                     let size = (f64::from(s) * f64::from(v)).abs() + f64::from(m).abs();
                     let close = (found - f64::from(expected)).abs() <= 2e-7 * size;
-                    let wild = !found.is_finite() && !expected.is_finite();
+                    let wild = !(found as f32).is_finite() && !expected.is_finite();
                     assert!(
                         close || wild,
                         "{} row {r} column {c}: {found}, not {expected}",
