@@ -73,10 +73,10 @@ impl Plan {
     pub fn new(dir: &Path, options: &Options) -> Result<Self> {
         require_folder(dir)?;
         let config: Json = read_json(&dir.join(CONFIG))?;
-        refuse_quantized(&config)?;
+        refuse_quantized(dir, &config)?;
         let arch = architecture(&config)?;
         let config = hf::text_config(&config);
-        refuse_quantized(&config)?;
+        refuse_quantized(dir, &config)?;
         let vocabulary = Vocabulary::read(dir, options.pre.as_deref())?;
         let weights = Weights::open(dir)?;
         let outtype = OutType::resolve(&options.outtype, &weights)?;

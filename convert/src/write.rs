@@ -2,8 +2,8 @@
 //!
 //! Tensors are cut into chunks of at most [`CHUNK_ELEMS`] elements, whole blocks inside one stretch of a source
 //! file. Chunks are read and converted in parallel, batch by batch; while one batch is written, the next is
-//! made. So memory is two batches whatever the size of a tensor, and the bytes do not depend on the number of
-//! threads.
+//! made. So memory is about 4 MiB a thread whatever the size of a tensor, and the bytes do not depend on the
+//! number of threads.
 
 use std::io::Write;
 use std::path::Path;
@@ -20,8 +20,8 @@ use crate::error::{Error, shortened};
 use crate::map::Piece;
 use crate::plan::{Plan, PlannedTensor};
 
-/// Elements of the largest chunk: a multiple of every block, 4 MiB as F32.
-const CHUNK_ELEMS: u64 = 1 << 20;
+/// Elements of the largest chunk: a multiple of every block, 1 MiB as F32.
+const CHUNK_ELEMS: u64 = 1 << 18;
 
 /// How many findings a message lists.
 const N_SHOWN: usize = 3;
@@ -44,9 +44,10 @@ pub fn write(plan: &Plan, path: &Path, force: bool, progress: &Progress) -> Resu
 fn stream<W: Write + Send>(plan: &Plan, writer: &mut Writer<'_, W>, progress: &Progress) -> Result<()> {
     let mut chunks = chunks(plan).peekable();
     let (mut ready, mut next) = (Batch::default(), Batch::default());
+    let mut scratch = Scratch::default();
     loop {
         next.take(&mut chunks, rayon::current_num_threads());
-        let (written, made) = rayon::join(|| ready.write(writer, progress), || next.make(plan));
+        let (written, made) = rayon::join(|| ready.write(writer, progress), || next.make(plan, &mut scratch));
         written?;
         made?;
         if next.chunks.is_empty() {
@@ -92,20 +93,27 @@ fn chunks(plan: &Plan) -> impl Iterator<Item = Chunk<'_>> {
     })
 }
 
-/// Chunks and their buffers, which are kept from batch to batch.
+/// Chunks and their bytes in the output, one behind the other.
 #[derive(Default)]
 struct Batch<'a> {
     chunks: Vec<Chunk<'a>>,
-    buffers: Vec<Buffers>,
+    out: Vec<u8>,
 }
 
+/// What is needed only while a batch is made.
 #[derive(Default)]
-struct Buffers {
-    /// The source's bytes, where they are not the output's.
+struct Scratch {
+    /// Bytes of sources that are not the output's.
     raw: Vec<u8>,
     values: Vec<f32>,
-    /// The output's bytes.
-    out: Vec<u8>,
+}
+
+/// A chunk with its parts of the buffers.
+struct Work<'a, 'b> {
+    chunk: &'a Chunk<'a>,
+    raw: &'b mut [u8],
+    values: &'b mut [f32],
+    out: &'b mut [u8],
 }
 
 impl<'a> Batch<'a> {
@@ -117,47 +125,76 @@ impl<'a> Batch<'a> {
             room -= chunk.n_elems;
             self.chunks.push(chunk);
         }
-        if self.buffers.len() < self.chunks.len() {
-            self.buffers.resize_with(self.chunks.len(), Buffers::default);
-        }
     }
 
     /// Reads and converts every chunk. Of several errors the first chunk's counts.
-    fn make(&mut self, plan: &Plan) -> Result<()> {
-        let work = self.chunks.par_iter().zip(&mut self.buffers);
-        let results: Vec<Result<()>> = work.map(|(chunk, buffers)| chunk.make(plan, buffers)).collect();
+    fn make(&mut self, plan: &Plan, scratch: &mut Scratch) -> Result<()> {
+        const WHOLE: &str = "the buffers are as long as the chunks together";
+        let sizes: Vec<_> = self.chunks.iter().map(Chunk::sizes).collect();
+        let total = |part: fn(&Sizes) -> usize| sizes.iter().map(part).sum();
+        self.out.resize(total(|s| s.out), 0);
+        scratch.raw.resize(total(|s| s.raw), 0);
+        scratch.values.resize(total(|s| s.values), 0.0);
+
+        let (mut raw, mut values, mut out) =
+            (&mut scratch.raw[..], &mut scratch.values[..], &mut self.out[..]);
+        let mut work = Vec::with_capacity(sizes.len());
+        for (chunk, size) in self.chunks.iter().zip(&sizes) {
+            work.push(Work {
+                chunk,
+                raw: raw.split_off_mut(..size.raw).expect(WHOLE),
+                values: values.split_off_mut(..size.values).expect(WHOLE),
+                out: out.split_off_mut(..size.out).expect(WHOLE),
+            });
+        }
+        let results: Vec<Result<()>> = work.into_par_iter().map(|w| w.run(plan)).collect();
         results.into_iter().collect()
     }
 
     fn write<W: Write>(&self, writer: &mut Writer<'_, W>, progress: &Progress) -> Result<()> {
-        for (_, buffers) in self.chunks.iter().zip(&self.buffers) {
-            writer.write(&buffers.out)?;
-            progress.add(buffers.out.len() as u64);
+        let mut rest = &self.out[..];
+        for chunk in &self.chunks {
+            let (bytes, after) = rest.split_at(chunk.sizes().out);
+            writer.write(bytes)?;
+            progress.add(bytes.len() as u64);
+            rest = after;
         }
         Ok(())
     }
 }
 
+/// Lengths of a chunk's buffers.
+struct Sizes {
+    raw: usize,
+    values: usize,
+    out: usize,
+}
+
 impl Chunk<'_> {
-    fn make(&self, plan: &Plan, buffers: &mut Buffers) -> Result<()> {
-        let unreadable = || Error::unsupported(format!("dtype `{}`", self.piece.dtype.name), "no decoder");
-        let from = self.piece.dtype.format().ok_or_else(unreadable)?;
-        let to = self.tensor.format;
-        let source = &plan.files[self.piece.file];
-        let at = self.piece.at + self.first_in_piece * self.piece.dtype.bytes();
-        if from.id == to.id {
-            buffers.out.resize(n_bytes(from, self.n_elems), 0);
-            return Ok(source.read_at(at, &mut buffers.out)?);
+    fn source_format(&self) -> &'static Format {
+        self.piece.dtype.format().expect("the plan holds weights only")
+    }
+
+    /// Whether the source's bytes are the output's.
+    fn is_copy(&self) -> bool {
+        self.source_format().id == self.tensor.format.id
+    }
+
+    fn sizes(&self) -> Sizes {
+        let out = n_bytes(self.tensor.format, self.n_elems);
+        if self.is_copy() {
+            Sizes {
+                raw: 0,
+                values: 0,
+                out,
+            }
+        } else {
+            Sizes {
+                raw: n_bytes(self.source_format(), self.n_elems),
+                values: self.n_elems as usize,
+                out,
+            }
         }
-        let (decode, encode) = from.decode.zip(to.encode).ok_or_else(unreadable)?;
-        buffers.raw.resize(n_bytes(from, self.n_elems), 0);
-        source.read_at(at, &mut buffers.raw)?;
-        buffers.values.resize(self.n_elems as usize, 0.0);
-        decode(&buffers.raw, &mut buffers.values);
-        self.check_range(&buffers.values)?;
-        buffers.out.resize(n_bytes(to, self.n_elems), 0);
-        encode(&buffers.values, Importance::None, &mut buffers.out);
-        Ok(())
     }
 
     /// Refuses values that would become infinite.
@@ -176,6 +213,26 @@ impl Chunk<'_> {
             to.name
         );
         Err(Error::mismatch(object, expected, values[i]))
+    }
+}
+
+impl Work<'_, '_> {
+    fn run(self, plan: &Plan) -> Result<()> {
+        let chunk = self.chunk;
+        let source = &plan.files[chunk.piece.file];
+        let at = chunk.piece.at + chunk.first_in_piece * chunk.piece.dtype.bytes();
+        if chunk.is_copy() {
+            return Ok(source.read_at(at, self.out)?);
+        }
+        let (from, to) = (chunk.source_format(), chunk.tensor.format);
+        let codec = from.decode.zip(to.encode);
+        let (decode, encode) = codec
+            .ok_or_else(|| Error::unsupported(format!("from {} to {}", from.name, to.name), "no codec"))?;
+        source.read_at(at, self.raw)?;
+        decode(self.raw, self.values);
+        chunk.check_range(self.values)?;
+        encode(self.values, Importance::None, self.out);
+        Ok(())
     }
 }
 

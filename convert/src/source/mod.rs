@@ -4,10 +4,11 @@ mod files;
 mod index;
 mod safetensors;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gguf::source::Source;
+use serde_json::Value as Json;
 
 pub(crate) use files::{read_json, read_json_if_there, read_text_if_there};
 pub(crate) use safetensors::Dtype;
@@ -46,7 +47,7 @@ impl Weights {
     ///
     /// # Errors
     /// Files that are missing, cut or malformed, and tensors that are in the index or in the files only.
-    pub(crate) fn open(dir: &std::path::Path) -> Result<Self> {
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
         let index = index::Index::of(dir)?;
         let mut weights = Self {
             files: Vec::new(),
@@ -82,17 +83,27 @@ impl Weights {
     }
 }
 
+/// The settings of checkpoints that `ModelOpt` has quantized.
+const QUANT_CONFIG: &str = "hf_quant_config.json";
+
 /// Refuses checkpoints whose weights are stored in a form that this program has no decoder for.
-pub(crate) fn refuse_quantized(config: &serde_json::Value) -> Result<()> {
-    let Some(settings) = gguf_models::hf::lookup(config, "quantization_config") else {
-        return Ok(());
-    };
-    let method = settings["quant_method"]
-        .as_str()
-        .or(settings["quant_algo"].as_str())
-        .unwrap_or("unknown");
-    Err(Error::unsupported(
-        format!("config.json `quantization_config`: method `{method}`"),
-        "take the checkpoint with unquantized weights",
-    ))
+pub(crate) fn refuse_quantized(dir: &Path, config: &Json) -> Result<()> {
+    let other: Option<Json> = read_json_if_there(&dir.join(QUANT_CONFIG))?;
+    let places = [
+        ("config.json", Some(config), "quantization_config"),
+        (QUANT_CONFIG, other.as_ref(), "quantization"),
+    ];
+    for (file, json, key) in places {
+        let Some(settings) = json.and_then(|json| gguf_models::hf::lookup(json, key)) else {
+            continue;
+        };
+        let method = settings["quant_method"]
+            .as_str()
+            .or(settings["quant_algo"].as_str());
+        return Err(Error::unsupported(
+            format!("{file} `{key}`: method `{}`", method.unwrap_or("unknown")),
+            "take the checkpoint with unquantized weights",
+        ));
+    }
+    Ok(())
 }

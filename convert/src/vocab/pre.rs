@@ -100,13 +100,30 @@ fn differences(section: &Section, tokenizer: &TokenizerJson) -> Vec<String> {
             "{TOKENIZER} puts a blank in front of text, the output does not"
         ));
     }
-    let normalizer = tokenizer.normalizer["type"].as_str();
-    if let Some(kind) = normalizer.filter(|k| *k != "NFC") {
+    let mut kinds = Vec::new();
+    normalizers(&tokenizer.normalizer, &mut kinds);
+    kinds.retain(|kind| *kind != "NFC");
+    if !kinds.is_empty() {
+        let kinds = kinds.join("`, `");
         notes.push(format!(
-            "{TOKENIZER} normalizes text with `{kind}`, the output does not"
+            "{TOKENIZER} normalizes text with `{kinds}`, the output does not"
         ));
     }
     notes
+}
+
+/// Types of the normalizer's steps.
+fn normalizers<'a>(step: &'a Json, kinds: &mut Vec<&'a str>) {
+    match step["type"].as_str() {
+        Some("Sequence") => {
+            let steps = step["normalizers"].as_array().map_or(&[][..], Vec::as_slice);
+            for step in steps {
+                normalizers(step, kinds);
+            }
+        }
+        Some(kind) => kinds.push(kind),
+        None => {}
+    }
 }
 
 fn unknown(section: &Section, patterns: &[&str]) -> Error {

@@ -210,6 +210,19 @@ fn settings_that_the_architecture_does_not_have() {
     bent("quantized", &["`bitsandbytes`"], |c| {
         c.config["quantization_config"] = json!({"quant_method": "bitsandbytes"});
     });
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = Checkpoint::tiny("BF16").write(&folder.path().join("tiny"));
+    write_json(
+        &dir.join("hf_quant_config.json"),
+        &json!({"quantization": {"quant_algo": "NVFP4"}}),
+    );
+    refused(
+        "quantized aside",
+        &dir,
+        &[],
+        1,
+        &["hf_quant_config.json", "`NVFP4`"],
+    );
     for (key, value) in [
         ("hidden_act", json!("gelu")),
         ("norm_topk_prob", json!(false)),

@@ -104,6 +104,13 @@ mod tests {
             by_patterns(&[r"\p{N}", &gpt2]).map(PreTokenizer::name),
             Some("smollm")
         );
+        let cased = by_name("gpt-4o").expect("known").patterns[0];
+        let cased = cased.replace(
+            "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])",
+            "(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+        );
+        assert!(cased.contains("(?i:"));
+        assert_eq!(by_patterns(&[&cased]).map(PreTokenizer::name), Some("gpt-4o"));
         let two_digits = qwen2.replace(r"|\p{N}|", r"|\p{N}{1,2}|");
         assert!(by_patterns(&[&two_digits]).is_none());
         assert_eq!(nearest(&[&two_digits]).name(), "llama-bpe");
