@@ -23,7 +23,7 @@ unsafe impl Send for GridMut<'_> {}
 impl<'a> GridMut<'a> {
     /// All of `data`, in rows of `n_cols` elements.
     pub(crate) fn new(data: &'a mut [f32], n_cols: usize) -> Self {
-        let n_rows = if n_cols == 0 { 0 } else { data.len() / n_cols };
+        let n_rows = data.len().checked_div(n_cols).unwrap_or(0);
         assert_eq!(n_rows * n_cols, data.len(), "a matrix is whole rows");
         Self {
             start: data.as_mut_ptr(),

@@ -61,6 +61,7 @@ pub fn quantize(cpu: Cpu, x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
 
 /// Runs a level's `group`, which gives the largest magnitude's bits, and `q` and its sums for a factor.
 #[inline(always)]
+#[expect(clippy::inline_always, reason = "compiled again for each level")]
 pub(crate) fn quantize_with(
     x: &[f32],
     q: &mut [i8],

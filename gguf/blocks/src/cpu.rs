@@ -39,14 +39,19 @@ impl Cpu {
         static BEST: OnceLock<Cpu> = OnceLock::new();
         *BEST.get_or_init(|| {
             let wanted = std::env::var("GGUF_CPU").unwrap_or_default();
-            let cap = Level::ALL.iter().copied().find(|l| l.name() == wanted.to_lowercase());
+            let cap = Level::ALL
+                .iter()
+                .copied()
+                .find(|l| l.name() == wanted.to_lowercase());
             Self::at_most(cap.unwrap_or(*Level::ALL.last().unwrap_or(&Level::Portable)))
         })
     }
 
     /// The highest level that this machine has and that is not above `cap`.
     pub fn at_most(cap: Level) -> Self {
-        Self { level: cap.min(detect()) }
+        Self {
+            level: cap.min(detect()),
+        }
     }
 
     /// The level this stands for.

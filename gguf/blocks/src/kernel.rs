@@ -48,7 +48,7 @@ pub(crate) struct Group {
 
 /// The blocks of each row that hold the groups to unpack; the check of all lengths is here, once a row.
 #[inline]
-pub(crate) fn blocks<'a, B>(rows: [&'a [u8]; ROWS], first_group: usize, n_groups: usize) -> [&'a [B]; ROWS]
+pub(crate) fn blocks<B>(rows: [&[u8]; ROWS], first_group: usize, n_groups: usize) -> [&[B]; ROWS]
 where
     B: Stored + GroupedBlock,
 {
@@ -61,13 +61,16 @@ where
 /// Block `i` of each row.
 // Closures of functions with target features do not end up inside `map`, so those call this.
 #[inline]
-pub(crate) fn nth<'a, B>(rows: [&'a [B]; ROWS], i: usize) -> [&'a B; ROWS] {
+pub(crate) fn nth<B>(rows: [&[B]; ROWS], i: usize) -> [&B; ROWS] {
     rows.map(|row| &row[i])
 }
 
-/// The pieces of 16 bytes of a stretch of each row, and what remains.
+/// Pieces of 16 bytes, and what remains.
+pub(crate) type Pieces<'a> = (&'a [[u8; 16]], &'a [u8]);
+
+/// The pieces of a stretch of each row.
 #[inline]
-pub(crate) fn pieces<'a>(rows: [&'a [u8]; ROWS], bytes: &Range<usize>) -> [(&'a [[u8; 16]], &'a [u8]); ROWS] {
+pub(crate) fn pieces<'a>(rows: [&'a [u8]; ROWS], bytes: &Range<usize>) -> [Pieces<'a>; ROWS] {
     rows.map(|row| row[bytes.clone()].as_chunks())
 }
 

@@ -12,7 +12,19 @@
     reason = "loads and stores through references, and entry into code compiled for AVX2"
 )]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    __m128i, __m256, __m256i, _mm_add_epi32, _mm_cvtsi64_si128, _mm_cvtsi128_si32, _mm_extract_epi32,
+    _mm_hadd_epi32, _mm_loadu_si128, _mm_max_epi32, _mm_setr_epi16, _mm_setr_epi32, _mm_shuffle_epi32,
+    _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castps_si256,
+    _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_cvtps_epi32,
+    _mm256_extracti128_si256, _mm256_hadd_epi32, _mm256_loadu_ps, _mm256_max_epi32, _mm256_mul_ps,
+    _mm256_or_si256, _mm256_packs_epi16, _mm256_packs_epi32, _mm256_packus_epi32, _mm256_permute4x64_epi64,
+    _mm256_permutevar8x32_epi32, _mm256_set_m128i, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_ps,
+    _mm256_setr_epi32, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_sll_epi32, _mm256_srai_epi32,
+    _mm256_srl_epi16, _mm256_srl_epi32, _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_ps,
+    _mm256_storeu_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32,
+    _mm256_unpacklo_epi64,
+};
 
 use crate::activation::{GROUP, GroupScale, Range, quantize_with, range, scale_of};
 use crate::kernel::pieces;
@@ -194,7 +206,7 @@ pub(crate) fn fifth_bits(qh: __m256i, chunk: usize) -> __m256i {
     let byte = (chunk / 2) as i8;
     let four = |row: i8| 0x0101_0101 * i32::from(4 * row + byte);
     let index = _mm256_broadcastsi128_si256(_mm_setr_epi32(four(0), four(1), four(2), four(3)));
-    let bits = _mm256_set1_epi32(if chunk % 2 == 0 {
+    let bits = _mm256_set1_epi32(if chunk.is_multiple_of(2) {
         0x0804_0201
     } else {
         0x8040_2010_u32 as i32

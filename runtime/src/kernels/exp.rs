@@ -1,24 +1,30 @@
 //! The exponential function, without a table and without branches, so that loops over it become vector code.
 
+/// 1.5 * 2^23: added to a small number it leaves the nearest whole number in the low bits.
+const SHIFT: f32 = 12_582_912.0;
+/// ln 2 in two parts; products of whole numbers up to 2^10 with the first are exact.
+const LN2_HIGH: f32 = 0.693_359_4;
+const LN2_LOW: f32 = -2.121_944_4e-4;
+/// `e^r = 1 + r + r^2 p(r)` on `-ln(2)/2 ..= ln(2)/2`; highest power first (Cephes' `expf`).
+const P: [f32; 6] = [
+    1.987_569_1e-4,
+    1.398_199_9e-3,
+    8.333_452e-3,
+    4.166_579_6e-2,
+    1.666_666_5e-1,
+    0.5,
+];
+
 /// `e^x`, the same bits at every CPU level. The relative error is below 2e-7 wherever the result is a normal
 /// number; below that the result loses bits gradually and ends at 0, above the range it is infinite.
 #[inline]
 pub fn exp(x: f32) -> f32 {
     // From -104 down the result is 0, from 89 up it is infinite.
     let x = x.clamp(-104.0, 89.0);
-    // Adding 1.5 * 2^23 leaves the nearest whole number in the low bits.
-    const SHIFT: f32 = 12_582_912.0;
     let shifted = x * std::f32::consts::LOG2_E + SHIFT;
     let n = shifted - SHIFT;
-    // ln 2 in two parts; the products with the first part are exact.
-    const LN2_HIGH: f32 = 0.693_359_4;
-    const LN2_LOW: f32 = -2.121_944_4e-4;
     let r = x - n * LN2_HIGH - n * LN2_LOW;
-    // e^r = 1 + r + r^2 p(r) on -ln(2)/2 ..= ln(2)/2.
-    let mut p = 1.987_569_1e-4;
-    for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = p * r + c;
-    }
+    let p = P[1..].iter().fold(P[0], |p, c| p * r + c);
     let e = r * r * p + r + 1.0;
     // Two factors, because 2^n alone can be out of range where the result is not.
     let n = (shifted.to_bits() as i32).wrapping_sub(SHIFT.to_bits() as i32);

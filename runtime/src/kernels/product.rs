@@ -109,7 +109,9 @@ impl Product<'_> {
         let source = &self.source[self.group_starts[mat]..self.group_starts[mat + 1]];
         let n_rows = y.n_cols();
         SCRATCH.with_borrow_mut(|scratch| {
-            scratch.acc.resize(source.len().max(scratch.acc.len()), [0.0; ROWS]);
+            scratch
+                .acc
+                .resize(source.len().max(scratch.acc.len()), [0.0; ROWS]);
             for first in (0..n_rows).step_by(ROWS) {
                 let row = |i: usize| mat * self.w.n_rows + first_row + (first + i).min(n_rows - 1);
                 scratch.acc[..source.len()].fill([0.0; ROWS]);
@@ -129,7 +131,12 @@ impl Product<'_> {
 
     /// Adds the products of eight rows, of which the first is `first_row`, with the activation rows of `source`.
     fn panel(&self, first_row: usize, rows: [&[u8]; ROWS], source: &[u32], scratch: &mut Scratch) {
-        let Scratch { tile, panel, row, acc } = scratch;
+        let Scratch {
+            tile,
+            panel,
+            row,
+            acc,
+        } = scratch;
         let acc = &mut acc[..source.len()];
         let n_cols = self.w.n_cols;
         let geometry = self.w.format.geometry;

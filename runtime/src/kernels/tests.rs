@@ -8,12 +8,18 @@ struct Random(u64);
 
 impl Random {
     fn u32(&mut self) -> u32 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         (self.0 >> 33) as u32
     }
 
     fn normal(&mut self) -> f32 {
-        (0..12).map(|_| self.u32() as f32 / (1u32 << 31) as f32).sum::<f32>() - 6.0
+        (0..12)
+            .map(|_| self.u32() as f32 / (1u32 << 31) as f32)
+            .sum::<f32>()
+            - 6.0
     }
 }
 
@@ -30,8 +36,11 @@ fn row_bytes(format: &Format, n_cols: usize) -> usize {
 fn weights(random: &mut Random, format: &Format, n_rows: usize, n_cols: usize) -> Vec<u8> {
     let mut bytes = vec![0; n_rows * row_bytes(format, n_cols)];
     let importance = vec![1.0; n_cols];
-    let importance =
-        if format.requires_importance { Importance::Column(&importance) } else { Importance::None };
+    let importance = if format.requires_importance {
+        Importance::Column(&importance)
+    } else {
+        Importance::None
+    };
     for row in bytes.chunks_mut(row_bytes(format, n_cols)) {
         let src: Vec<f32> = (0..n_cols).map(|_| random.normal()).collect();
         format.encode.expect("types here can be written")(&src, importance, row);
@@ -97,7 +106,13 @@ fn products_are_close_to_exact_ones() {
         for &n_cols in lengths(format) {
             for (n_rows, n) in [(1, 1), (7, 2), (8, 3), (21, 9)] {
                 let bytes = weights(random, format, n_rows, n_cols);
-                let w = Weights { format, bytes: &bytes, n_cols, n_rows, n_mats: 1 };
+                let w = Weights {
+                    format,
+                    bytes: &bytes,
+                    n_cols,
+                    n_rows,
+                    n_mats: 1,
+                };
                 let mut x = acts(random, n, n_cols);
                 let quantized = super::Path::of(Cpu::best(), &w).is_int();
                 let expected = exact(w, &x, quantized);
@@ -127,8 +142,9 @@ fn whole_numbers_are_exact() {
         let mut rows = Vec::new();
         for _ in 0..n_rows {
             let limit = if name == "Q8_0" { 127 } else { 8 };
-            let mut row: Vec<f32> =
-                (0..n_cols).map(|_| (random.u32() % (2 * limit)) as f32 - limit as f32).collect();
+            let mut row: Vec<f32> = (0..n_cols)
+                .map(|_| (random.u32() % (2 * limit)) as f32 - limit as f32)
+                .collect();
             row.iter_mut().step_by(32).for_each(|v| *v = -(limit as f32));
             rows.push(row);
         }
@@ -136,7 +152,13 @@ fn whole_numbers_are_exact() {
         for (row, out) in rows.iter().zip(bytes.chunks_mut(row_bytes(format, n_cols))) {
             format.encode.expect("types here can be written")(row, Importance::None, out);
         }
-        let w = Weights { format, bytes: &bytes, n_cols, n_rows, n_mats: 1 };
+        let w = Weights {
+            format,
+            bytes: &bytes,
+            n_cols,
+            n_rows,
+            n_mats: 1,
+        };
         let mut x = Acts::default();
         x.reset(5, n_cols);
         for x in x.rows_mut().chunks_mut(GROUP) {
@@ -160,11 +182,20 @@ fn results_do_not_depend_on_level_threads_or_company() {
         let n_cols = lengths(format)[2];
         let (n_rows, n) = (203, 23);
         let bytes = weights(random, format, n_rows, n_cols);
-        let w = Weights { format, bytes: &bytes, n_cols, n_rows, n_mats: 1 };
+        let w = Weights {
+            format,
+            bytes: &bytes,
+            n_cols,
+            n_rows,
+            n_mats: 1,
+        };
         let mut x = acts(random, n, n_cols);
         let expected = bits(&product(Cpu::at_most(Level::Portable), w, &mut x));
         for threads in [1, 2, 5] {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .expect("a pool");
             let y = pool.install(|| product(Cpu::best(), w, &mut x));
             assert_eq!(bits(&y), expected, "{} with {threads} threads", format.name);
         }
@@ -173,7 +204,12 @@ fn results_do_not_depend_on_level_threads_or_company() {
             one.reset(1, n_cols);
             one.rows_mut().copy_from_slice(x.row(t));
             let y = product(Cpu::best(), w, &mut one);
-            assert_eq!(bits(&y), expected[t * n_rows..][..n_rows], "{} row {t} alone", format.name);
+            assert_eq!(
+                bits(&y),
+                expected[t * n_rows..][..n_rows],
+                "{} row {t} alone",
+                format.name
+            );
         }
     }
 }
@@ -185,7 +221,13 @@ fn groups_use_their_matrices() {
         let n_cols = lengths(format)[1];
         let (n_rows, n_mats, n) = (19, 6, 9);
         let bytes = weights(random, format, n_rows * n_mats, n_cols);
-        let w = Weights { format, bytes: &bytes, n_cols, n_rows, n_mats };
+        let w = Weights {
+            format,
+            bytes: &bytes,
+            n_cols,
+            n_rows,
+            n_mats,
+        };
         let mut x = acts(random, n, n_cols);
         let source: Vec<u32> = (0..17).map(|_| random.u32() % n as u32).collect();
         let starts = [0, 0, 5, 6, 6, 15, 17];
@@ -193,10 +235,23 @@ fn groups_use_their_matrices() {
         matmul_grouped(Cpu::best(), w, &mut x, &source, &starts, &mut y);
         for m in 0..n_mats {
             let bytes = &bytes[m * bytes.len() / n_mats..][..bytes.len() / n_mats];
-            let all = product(Cpu::best(), Weights { bytes, n_mats: 1, ..w }, &mut x);
+            let all = product(
+                Cpu::best(),
+                Weights {
+                    bytes,
+                    n_mats: 1,
+                    ..w
+                },
+                &mut x,
+            );
             for p in starts[m]..starts[m + 1] {
                 let expected = &all[source[p] as usize * n_rows..][..n_rows];
-                assert_eq!(bits(&y[p * n_rows..][..n_rows]), bits(expected), "{} pair {p}", format.name);
+                assert_eq!(
+                    bits(&y[p * n_rows..][..n_rows]),
+                    bits(expected),
+                    "{} pair {p}",
+                    format.name
+                );
             }
         }
     }
@@ -206,10 +261,19 @@ fn groups_use_their_matrices() {
 fn types_without_kernels_go_through_their_decoder() {
     static BARE: std::sync::OnceLock<Format> = std::sync::OnceLock::new();
     let q5 = registry::by_name("Q5_1").expect("a type of the registry");
-    let bare = BARE.get_or_init(|| Format { kernel: |_| None, ..copy(q5) });
+    let bare = BARE.get_or_init(|| Format {
+        kernel: |_| None,
+        ..copy(q5)
+    });
     let random = &mut Random(5);
     let bytes = weights(random, q5, 13, 288);
-    let w = Weights { format: bare, bytes: &bytes, n_cols: 288, n_rows: 13, n_mats: 1 };
+    let w = Weights {
+        format: bare,
+        bytes: &bytes,
+        n_cols: 288,
+        n_rows: 13,
+        n_mats: 1,
+    };
     let mut x = acts(random, 10, 288);
     let expected = exact(w, &x, false);
     let y = product(Cpu::best(), w, &mut x);
@@ -228,7 +292,13 @@ fn new_rows_are_quantized_again_and_bad_values_show() {
     let random = &mut Random(6);
     let format = registry::by_name("Q8_0").expect("a type of the registry");
     let bytes = weights(random, format, 8, 64);
-    let w = Weights { format, bytes: &bytes, n_cols: 64, n_rows: 8, n_mats: 1 };
+    let w = Weights {
+        format,
+        bytes: &bytes,
+        n_cols: 64,
+        n_rows: 8,
+        n_mats: 1,
+    };
     let mut x = acts(random, 2, 64);
     let first = product(Cpu::best(), w, &mut x);
     x.rows_mut()[70] = f32::INFINITY;
@@ -253,7 +323,13 @@ fn rows_are_quantized_alike_in_one_piece_and_in_parallel() {
 #[should_panic(expected = "activation rows and weight rows have one length")]
 fn lengths_that_differ_are_refused() {
     let format = registry::by_name("F32").expect("a type of the registry");
-    let w = Weights { format, bytes: &[0; 32], n_cols: 8, n_rows: 1, n_mats: 1 };
+    let w = Weights {
+        format,
+        bytes: &[0; 32],
+        n_cols: 8,
+        n_rows: 1,
+        n_mats: 1,
+    };
     let mut x = Acts::default();
     x.reset(1, 7);
     matmul(Cpu::best(), w, &mut x, &mut [0.0]);

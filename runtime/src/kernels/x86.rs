@@ -5,7 +5,13 @@
     reason = "loads and stores through references, and entry into code compiled for AVX2"
 )]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    __m256, __m256i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm256_abs_epi8, _mm256_add_epi16,
+    _mm256_add_epi32, _mm256_add_ps, _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_loadu_ps,
+    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_set1_epi16,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_sign_epi8,
+    _mm256_storeu_ps, _mm256_sub_ps,
+};
 
 use gguf_blocks::activation::{GROUP, Q8Row};
 use gguf_blocks::half_bulk::f16_to_f32;
@@ -181,10 +187,12 @@ fn products_avx2<const N: usize>(lanes: Lanes<'_>, x: [&[f32]; N]) -> [[f32; ROW
     assert!(x.iter().all(|x| x.len() == n));
     assert!(n == 0 || (n - 1) * lanes.stride + ROWS <= lanes.data.len());
     for k in 0..n {
-        // SAFETY: the assertion covers the last row of lanes.
+        // SAFETY: the second assertion covers the last row of lanes.
         let v = unsafe { _mm256_loadu_ps(lanes.data.as_ptr().add(k * lanes.stride)) };
         for c in 0..N {
-            sums[c] = _mm256_add_ps(sums[c], _mm256_mul_ps(v, _mm256_set1_ps(x[c][k])));
+            // SAFETY: the first assertion says that each row has `n` elements.
+            let x = unsafe { *x[c].get_unchecked(k) };
+            sums[c] = _mm256_add_ps(sums[c], _mm256_mul_ps(v, _mm256_set1_ps(x)));
         }
     }
     let mut out = [[0.0; ROWS]; N];

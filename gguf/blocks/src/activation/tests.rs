@@ -9,7 +9,11 @@ fn quantized(cpu: Cpu, x: &[f32]) -> (Vec<i8>, Vec<GroupScale>) {
 }
 
 fn bits(scales: &[GroupScale]) -> Vec<u32> {
-    scales.iter().flat_map(|s| [s.d, s.sum, s.half[0], s.half[1]]).map(f32::to_bits).collect()
+    scales
+        .iter()
+        .flat_map(|s| [s.d, s.sum, s.half[0], s.half[1]])
+        .map(f32::to_bits)
+        .collect()
 }
 
 #[test]

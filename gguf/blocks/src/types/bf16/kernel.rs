@@ -5,13 +5,13 @@ use crate::kernel::{Kernel, UnpackPanel, unpack_floats};
 use crate::{Cpu, Level};
 
 /// The kernels at the level of `cpu`.
-pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
+pub(super) fn kernel(cpu: Cpu) -> Kernel {
     let unpack: UnpackPanel = match cpu.level() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => super::x86::unpack,
         _ => |rows, first_col, panel| {
-            unpack_floats(rows, first_col, panel, |b| bf16_to_f32(u16::from_le_bytes(b)))
+            unpack_floats(rows, first_col, panel, |b| bf16_to_f32(u16::from_le_bytes(b)));
         },
     };
-    Some(Kernel::Float { unpack })
+    Kernel::Float { unpack }
 }

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "entry into code compiled for AVX2")]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::{_mm256_and_si256, _mm256_castsi256_ps, _mm256_set1_epi32, _mm256_slli_epi32};
 
 use crate::half_bulk::bf16_to_f32;
 use crate::tile::{Panel, ROWS};

@@ -4,11 +4,11 @@ use crate::kernel::{Kernel, UnpackPanel, unpack_floats};
 use crate::{Cpu, Level};
 
 /// The kernels at the level of `cpu`.
-pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
+pub(super) fn kernel(cpu: Cpu) -> Kernel {
     let unpack: UnpackPanel = match cpu.level() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => super::x86::unpack,
         _ => |rows, first_col, panel| unpack_floats(rows, first_col, panel, f32::from_le_bytes),
     };
-    Some(Kernel::Float { unpack })
+    Kernel::Float { unpack }
 }

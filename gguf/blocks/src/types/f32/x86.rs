@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "entry into code compiled for AVX2")]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::_mm256_castsi256_ps;
 
 use crate::tile::{Panel, ROWS};
 use crate::x86::{store_rows, unpack_pieces};

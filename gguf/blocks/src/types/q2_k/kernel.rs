@@ -7,13 +7,13 @@ use crate::tile::TileKind;
 use crate::{Cpu, Level};
 
 /// The kernels at the level of `cpu`.
-pub(super) fn kernel(cpu: Cpu) -> Option<Kernel> {
+pub(super) fn kernel(cpu: Cpu) -> Kernel {
     let unpack: UnpackTile = match cpu.level() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => super::x86::unpack,
         _ => unpack::<Q2K>,
     };
-    Some(Kernel::Int { unpack, kind: KIND })
+    Kernel::Int { unpack, kind: KIND }
 }
 
 const KIND: TileKind = TileKind {

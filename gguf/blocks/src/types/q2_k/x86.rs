@@ -2,7 +2,10 @@
 
 #![expect(unsafe_code, reason = "entry into code compiled for AVX2")]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    _mm256_and_si256, _mm256_cvtepi32_ps, _mm256_mul_ps, _mm256_set1_epi8, _mm256_set1_epi32,
+    _mm256_srli_epi32,
+};
 
 use super::Q2K;
 use crate::kernel::{blocks, nth};
@@ -37,7 +40,7 @@ fn unpack_avx2(rows: [&[Q2K]; ROWS], tile: &mut Tile) {
     let (d, dmin) = (low_halves(units), high_halves(units));
     for (i, v) in columns(blocks, |b| &b.scales).into_iter().enumerate() {
         for k in 0..4 {
-            let (group, half) = ((4 * i + k) / 2, k % 2);
+            let (group, half) = (2 * i + k / 2, k % 2);
             let byte = byte_bits(v, k);
             let scale = _mm256_and_si256(byte, _mm256_set1_epi32(15));
             let min = _mm256_srli_epi32::<4>(byte);

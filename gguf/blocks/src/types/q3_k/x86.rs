@@ -2,7 +2,10 @@
 
 #![expect(unsafe_code, reason = "entry into code compiled for AVX2")]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    _mm256_and_si256, _mm256_cvtepi32_ps, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi16, _mm256_srli_epi16, _mm256_sub_epi32,
+};
 
 use super::Q3K;
 use crate::kernel::{blocks, nth};

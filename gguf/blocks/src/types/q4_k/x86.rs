@@ -30,5 +30,9 @@ fn unpack_avx2(rows: [&[Q4K]; ROWS], tile: &mut Tile) {
             set_chunk(tile, 2 * pair + 1, first_chunk + chunk, high_nibbles(v));
         }
     }
-    set_six_bit(tile, blocks, |b| b.as_bytes().first_chunk().expect("a block has more than 16 bytes"));
+    set_six_bit(tile, blocks, |b| {
+        b.as_bytes()
+            .first_chunk()
+            .expect("a block has more than 16 bytes")
+    });
 }

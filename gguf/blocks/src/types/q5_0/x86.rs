@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "entry into code compiled for AVX2")]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::{_mm256_mul_ps, _mm256_or_si256, _mm256_set1_ps};
 
 use super::Q5_0;
 use crate::kernel::{blocks, nth};

@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "entry into code compiled for AVX2")]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::_mm256_or_si256;
 
 use zerocopy::IntoBytes;
 
@@ -38,5 +38,9 @@ fn unpack_avx2(rows: [&[Q5K]; ROWS], tile: &mut Tile) {
             }
         }
     }
-    set_six_bit(tile, blocks, |b| b.as_bytes().first_chunk().expect("a block has more than 16 bytes"));
+    set_six_bit(tile, blocks, |b| {
+        b.as_bytes()
+            .first_chunk()
+            .expect("a block has more than 16 bytes")
+    });
 }

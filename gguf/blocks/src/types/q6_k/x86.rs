@@ -2,7 +2,10 @@
 
 #![expect(unsafe_code, reason = "entry into code compiled for AVX2")]
 
-use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    __m256i, _mm256_and_si256, _mm256_mul_ps, _mm256_or_si256, _mm256_set1_epi8, _mm256_set1_ps,
+    _mm256_slli_epi16, _mm256_srli_epi16,
+};
 
 use zerocopy::IntoBytes;
 
@@ -48,7 +51,7 @@ fn unpack_avx2(rows: [&[Q6K]; ROWS], tile: &mut Tile) {
         .enumerate()
     {
         for k in 0..4 {
-            let (group, half) = ((4 * i + k) / 2, k % 2);
+            let (group, half) = (2 * i + k / 2, k % 2);
             let scale = _mm256_mul_ps(d, signed_byte(v, k));
             store_rows(&mut tile.scale[group][half], scale);
             store_rows(
