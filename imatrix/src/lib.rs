@@ -1,6 +1,32 @@
-//! `gguf-imatrix`.
+//! `gguf-imatrix`: collects an importance matrix.
+//!
+//! The model runs over a calibration text, cut in chunks of one context each, and an observer in the forward
+//! pass sees the input of every product with a weight. For each weight inside the layers it adds up the
+//! squares and the values of each input column and counts the rows; for a stack of experts it does so for
+//! each expert, with the rows that were routed to it. The quantizer turns the sums into mean squares: how much
+//! an error in a column's weights costs.
+//!
+//! The chunks are evaluated as in a perplexity run, and the running perplexity is printed: a calibration text
+//! on which the model does badly is a poor one, or the model file is damaged.
+//!
+//! Sums are kept in f64 in the order of the tokens and stored as f32, so the file is the same for any number
+//! of threads and any batch size. A router's near tie can fall otherwise in another implementation, so counts
+//! of single experts may differ from it by a few tokens; the sum over experts does not.
+//!
+//! Refused, with nothing written: a text with fewer than two chunks or that is not UTF-8, chunks below 16
+//! tokens, a model that this build cannot run, an output that exists or is an input (before the run), an input
+//! that is not a finite number (with tensor, expert, column and chunk). Experts that saw few tokens are
+//! reported; they are stored with the counts they have.
+
+mod args;
+mod collect;
+mod coverage;
+mod ppl;
+mod run;
+
+use gguf_runtime::options::TwoLetter;
 
 /// The program.
 pub fn main() -> std::process::ExitCode {
-    todo!()
+    gguf_cli::run(|TwoLetter(args): TwoLetter<args::Args>| run::run(&args))
 }

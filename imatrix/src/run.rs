@@ -1,0 +1,179 @@
+//! The run: text to chunks, chunks through the model, sums to the file.
+
+use std::cell::Cell;
+use std::io::IsTerminal as _;
+
+use gguf::atomic::AtomicFile;
+use gguf_cli::{Failure, Progress, Result, Unit};
+use gguf_imatrix_format::{Imatrix, base_name};
+use gguf_runtime::chunks::{ChunkRows, Chunks, Wanted};
+use gguf_runtime::{Error, Model, Observe, Session, Tokenizer};
+
+use crate::args::{Args, Form};
+use crate::collect::Collector;
+use crate::coverage;
+use crate::ppl::Perplexity;
+
+/// Runs the program.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    args.threads.pool()?.install(|| collect(args))
+}
+
+fn collect(args: &Args) -> Result<()> {
+    let text = args.text()?;
+    // Only to refuse now what could not be written in the end.
+    drop(AtomicFile::create(
+        &args.output,
+        args.force.force,
+        &args.inputs(),
+        None,
+    )?);
+    let model = Model::open(&args.model)?;
+    let tokenizer = Tokenizer::from_metadata(&model.file().metadata).map_err(Failure::from)?;
+    let tokens = tokenizer.encode(&text, true, false)?;
+    let settings = args.chunks.settings(args.chunks.ctx_size);
+    let chunks = Chunks::of_text(tokens, settings, tokenizer.leading())?;
+    let mut session = Session::new(&model, chunks.session_settings(args.chunks.ubatch.ubatch_size))?;
+
+    let stop = Cell::new(false);
+    let mut collector = Collector::new(args.process_output, &stop);
+    let mut talk = Talk::new(args, &chunks, &stop);
+    let wanted = if args.process_output {
+        Wanted::All
+    } else {
+        Wanted::Scored
+    };
+    let observer: &mut dyn Observe = &mut collector;
+    let done = chunks.evaluate(&mut session, wanted, Some(observer), &mut |rows| talk.take(rows));
+    if let Some(what) = collector.fault() {
+        return Err(Failure::Input(format!("chunk {}: {what}", talk.where_now())));
+    }
+    if let Some(failure) = talk.failure.take() {
+        return Err(failure);
+    }
+    done?;
+
+    let imatrix = Imatrix {
+        entries: collector.into_entries(),
+        datasets: vec![base_name(&args.file.to_string_lossy()).to_owned()],
+        chunk_count: u32::try_from(chunks.n_chunks()).unwrap_or(u32::MAX),
+        chunk_size: u32::try_from(chunks.n_ctx()).unwrap_or(u32::MAX),
+    };
+    write(args, &imatrix)?;
+    talk.finish(args, &imatrix)
+}
+
+fn write(args: &Args, imatrix: &Imatrix) -> Result<()> {
+    let (path, force, inputs) = (&args.output, args.force.force, args.inputs());
+    let written = match args.output_format {
+        Form::Gguf => imatrix.write_gguf(path, force, &inputs),
+        Form::Dat => imatrix.write_legacy(path, force, &inputs),
+    };
+    written.map_err(|e| match e {
+        gguf_imatrix_format::Error::Container(e) => e.into(),
+        e => Failure::Input(e.to_string()),
+    })
+}
+
+/// What is said while the model runs.
+struct Talk<'a> {
+    chunks: &'a Chunks,
+    /// Scores, if they are wanted.
+    perplexity: Option<Perplexity>,
+    progress: Progress,
+    /// Chunks that are complete.
+    done: usize,
+    stop: &'a Cell<bool>,
+    /// Why the evaluation was stopped, if the model was not to blame.
+    failure: Option<Failure>,
+}
+
+impl<'a> Talk<'a> {
+    fn new(args: &Args, chunks: &'a Chunks, stop: &'a Cell<bool>) -> Self {
+        // On a terminal the running perplexity itself shows progress, and a bar would tear it.
+        let silent = args.talk.quiet || (!args.no_ppl && std::io::stdout().is_terminal());
+        let progress = Progress::new("imatrix", chunks.n_chunks() as u64, Unit::Chunks, silent);
+        let perplexity = (!args.no_ppl).then(Perplexity::default);
+        Self {
+            chunks,
+            perplexity,
+            progress,
+            done: 0,
+            stop,
+            failure: None,
+        }
+    }
+
+    /// The chunk that is being evaluated, or the span of those that go together, counted from 1.
+    fn where_now(&self) -> String {
+        let (first, n_seq) = (self.done + 1, self.chunks.n_seq());
+        let last = self.chunks.n_chunks().min(self.done + n_seq);
+        if n_seq == 1 {
+            first.to_string()
+        } else {
+            format!("{first} to {last}")
+        }
+    }
+
+    fn take(&mut self, block: ChunkRows<'_>) -> gguf_runtime::Result<()> {
+        if self.stop.get() {
+            return Err(Error::Stopped);
+        }
+        let scored = self.chunks.scored();
+        for (&(chunk, pos), logits) in block.places.iter().zip(block.rows.chunks_exact(block.n_vocab)) {
+            if !scored.contains(&pos) {
+                continue;
+            }
+            if let Some(p) = &mut self.perplexity {
+                p.add(logits, self.chunks.target((chunk, pos)) as usize)
+                    .map_err(|token| Error::NonFinite {
+                        chunk: chunk + 1,
+                        pos,
+                        token,
+                        value: logits[token],
+                    })?;
+            }
+            if pos + 1 == scored.end {
+                self.end_chunk(chunk)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_chunk(&mut self, chunk: usize) -> gguf_runtime::Result<()> {
+        self.done += 1;
+        self.progress.add(1);
+        let Some(p) = &self.perplexity else { return Ok(()) };
+        let text = format!("[{}]{:.4},", chunk + 1, p.value());
+        gguf_cli::write_data(|out| out.write_all(text.as_bytes())).map_err(|failure| {
+            self.failure = Some(failure);
+            Error::Stopped
+        })
+    }
+
+    fn finish(self, args: &Args, imatrix: &Imatrix) -> Result<()> {
+        if let Some(p) = &self.perplexity {
+            let error = p.error().map_or("unknown".to_owned(), |e| format!("{e:.5}"));
+            gguf_cli::print_data(&format!("\nFinal estimate: PPL = {:.4} +/- {error}", p.value()))?;
+        }
+        if !args.talk.quiet {
+            let lost = imatrix
+                .lost_in_legacy()
+                .filter(|_| args.output_format == Form::Dat);
+            let lost = lost.map(|l| format!("the legacy form does not hold {l}"));
+            coverage::lines(&imatrix.entries)
+                .iter()
+                .chain(&lost)
+                .for_each(|line| gguf_cli::warn(line));
+        }
+        self.progress.note(&format!(
+            "wrote `{}`: {} weights, {} chunks of {} tokens",
+            args.output.display(),
+            imatrix.entries.len(),
+            imatrix.chunk_count,
+            imatrix.chunk_size
+        ));
+        self.progress.finish();
+        Ok(())
+    }
+}
