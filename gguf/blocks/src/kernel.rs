@@ -10,7 +10,9 @@
 
 use std::ops::Range;
 
-use crate::rows::{self, Stored};
+use zerocopy::FromBytes;
+
+use crate::rows::Stored;
 use crate::tile::{GROUP, Panel, ROWS, Tile, TileKind};
 
 /// Unpacks groups `first_group .. first_group + tile.n_groups()` (32 columns each) of 8 rows into `tile`.
@@ -46,6 +48,14 @@ pub(crate) struct Group {
     pub(crate) min: [f32; 2],
 }
 
+/// `map` for eight rows that is compiled into its caller, which that of arrays is not.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "costs more than what it does otherwise")]
+fn each<T, U>(rows: [T; ROWS], f: impl Fn(T) -> U) -> [U; ROWS] {
+    let [a, b, c, d, e, g, h, i] = rows;
+    [f(a), f(b), f(c), f(d), f(e), f(g), f(h), f(i)]
+}
+
 /// The blocks of each row that hold the groups to unpack; the check of all lengths is here, once a row.
 #[inline]
 pub(crate) fn blocks<B>(rows: [&[u8]; ROWS], first_group: usize, n_groups: usize) -> [&[B]; ROWS]
@@ -54,15 +64,19 @@ where
 {
     let whole = first_group.is_multiple_of(B::GROUPS) && n_groups.is_multiple_of(B::GROUPS);
     assert!(whole, "groups {first_group} + {n_groups} are not whole blocks");
-    let range = first_group / B::GROUPS..(first_group + n_groups) / B::GROUPS;
-    rows.map(|row| &rows::blocks(row)[range.clone()])
+    let (first, n) = (first_group / B::GROUPS, n_groups / B::GROUPS);
+    let bytes = first * size_of::<B>()..(first + n) * size_of::<B>();
+    each(rows, |row| {
+        <[B]>::ref_from_bytes_with_elems(&row[bytes.clone()], n)
+            .expect("the range has the bytes of `n` blocks")
+    })
 }
 
 /// Block `i` of each row.
 // Closures of functions with target features do not end up inside `map`, so those call this.
 #[inline]
 pub(crate) fn nth<B>(rows: [&[B]; ROWS], i: usize) -> [&B; ROWS] {
-    rows.map(|row| &row[i])
+    each(rows, |row| &row[i])
 }
 
 /// Pieces of 16 bytes, and what remains.
@@ -71,7 +85,7 @@ pub(crate) type Pieces<'a> = (&'a [[u8; 16]], &'a [u8]);
 /// The pieces of a stretch of each row.
 #[inline]
 pub(crate) fn pieces<'a>(rows: [&'a [u8]; ROWS], bytes: &Range<usize>) -> [Pieces<'a>; ROWS] {
-    rows.map(|row| row[bytes.clone()].as_chunks())
+    each(rows, |row| row[bytes.clone()].as_chunks())
 }
 
 /// A block of an integer type.

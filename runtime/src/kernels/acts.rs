@@ -52,11 +52,13 @@ impl Acts {
     }
 
     /// One row.
+    #[inline]
     pub(super) fn row(&self, i: usize) -> &[f32] {
         &self.x[i * self.n_cols..][..self.n_cols]
     }
 
     /// One quantized row; [`Self::quantize`] must have been called.
+    #[inline]
     pub(super) fn q8_row(&self, i: usize) -> Q8Row<'_> {
         let n_groups = self.n_cols / GROUP;
         Q8Row {

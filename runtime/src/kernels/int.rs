@@ -39,6 +39,7 @@ pub(super) fn multiply(
 }
 
 /// A stretch of a row.
+#[inline]
 pub(super) fn groups(row: Q8Row<'_>, first: usize, n: usize) -> Q8Row<'_> {
     Q8Row {
         q: &row.q[first * GROUP..(first + n) * GROUP],

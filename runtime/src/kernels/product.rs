@@ -114,19 +114,22 @@ impl Product<'_> {
                 .resize(source.len().max(scratch.acc.len()), [0.0; ROWS]);
             for first in (0..n_rows).step_by(ROWS) {
                 let row = |i: usize| mat * self.w.n_rows + first_row + (first + i).min(n_rows - 1);
+                let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
+                for (i, bytes) in rows.iter_mut().enumerate() {
+                    *bytes = &self.w.bytes[row(i) * self.row_bytes..][..self.row_bytes];
+                }
                 scratch.acc[..source.len()].fill([0.0; ROWS]);
-                self.panel(row(0), std::array::from_fn(|i| self.row(row(i))), source, scratch);
+                self.panel(row(0), rows, source, scratch);
                 let n = ROWS.min(n_rows - first);
                 for (pair, acc) in scratch.acc[..source.len()].iter().enumerate() {
-                    y.row_mut(pair)[first..first + n].copy_from_slice(&acc[..n]);
+                    let out = &mut y.row_mut(pair)[first..first + n];
+                    match out.first_chunk_mut() {
+                        Some(eight) => *eight = *acc,
+                        None => out.copy_from_slice(&acc[..n]),
+                    }
                 }
             }
         });
-    }
-
-    /// Bytes of a row, counted through all matrices.
-    fn row(&self, row: usize) -> &[u8] {
-        &self.w.bytes[row * self.row_bytes..][..self.row_bytes]
     }
 
     /// Adds the products of eight rows, of which the first is `first_row`, with the activation rows of `source`.

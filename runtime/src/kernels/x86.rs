@@ -88,15 +88,21 @@ type Args<'a> = (&'a Tile, &'a Acts, usize, &'a [u32], &'a mut [[f32; ROWS]]);
 fn columns<const SIGNED: bool, const WHOLE: bool, const MIN: bool, const STEPS: usize>(args: Args<'_>) {
     let (tile, x, first_group, source, acc) = args;
     let n = tile.n_groups();
-    let row = |&row: &u32| groups(x.q8_row(row as usize), first_group, n);
     let (source, rest) = source.as_chunks::<4>();
     let (acc, acc_rest) = acc.as_chunks_mut::<4>();
     for (source, acc) in source.iter().zip(acc) {
-        multiply::<SIGNED, WHOLE, MIN, STEPS, 4>(tile, source.each_ref().map(row), acc);
+        multiply::<SIGNED, WHOLE, MIN, STEPS, 4>(tile, rows(x, *source, first_group, n), acc);
     }
     for (source, acc) in rest.iter().zip(acc_rest) {
-        multiply::<SIGNED, WHOLE, MIN, STEPS, 1>(tile, [row(source)], std::array::from_mut(acc));
+        let x = rows(x, [*source], first_group, n);
+        multiply::<SIGNED, WHOLE, MIN, STEPS, 1>(tile, x, std::array::from_mut(acc));
     }
+}
+
+/// The tile's part of some activation rows.
+#[inline]
+fn rows<const N: usize>(x: &Acts, source: [u32; N], first_group: usize, n: usize) -> [Q8Row<'_>; N] {
+    source.map(|row| groups(x.q8_row(row as usize), first_group, n))
 }
 
 #[inline]
