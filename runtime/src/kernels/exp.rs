@@ -32,13 +32,6 @@ pub fn exp(x: f32) -> f32 {
     e * power_of_two(half) * power_of_two(n.wrapping_sub(half))
 }
 
-/// [`exp`] of each element.
-pub fn exp_in_place(x: &mut [f32]) {
-    for v in x {
-        *v = exp(*v);
-    }
-}
-
 #[inline]
 fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) as u32) << 23)

@@ -8,9 +8,6 @@ use gguf_blocks::{Cpu, Level};
 
 use super::acts::Acts;
 
-/// Columns that one pass over a panel serves.
-pub(crate) const COLUMNS: usize = 8;
-
 /// Rows of eight lanes, `stride` elements apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lanes<'a> {
@@ -60,12 +57,18 @@ pub(super) fn multiply(
         stride: ROWS,
     };
     let column = |&row: &u32| &x.row(row as usize)[first_col..first_col + n_cols];
-    let (source, source_rest) = source.as_chunks::<COLUMNS>();
-    let (acc, acc_rest) = acc.as_chunks_mut::<COLUMNS>();
-    for (source, acc) in source.iter().zip(acc) {
+    // As many columns as can share the loads of the panel.
+    let (eights, rest) = source.as_chunks::<8>();
+    let (fours, ones) = rest.as_chunks::<4>();
+    let (acc_eights, acc) = acc.as_chunks_mut::<8>();
+    let (acc_fours, acc_ones) = acc.as_chunks_mut::<4>();
+    for (source, acc) in eights.iter().zip(acc_eights) {
         add(acc, products(cpu, lanes, source.each_ref().map(column)));
     }
-    for (source, acc) in source_rest.iter().zip(acc_rest) {
+    for (source, acc) in fours.iter().zip(acc_fours) {
+        add(acc, products(cpu, lanes, source.each_ref().map(column)));
+    }
+    for (source, acc) in ones.iter().zip(acc_ones) {
         add(std::slice::from_mut(acc), products(cpu, lanes, [column(source)]));
     }
 }

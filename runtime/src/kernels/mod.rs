@@ -16,7 +16,7 @@ mod x86;
 use gguf_blocks::{Cpu, Format};
 
 pub use acts::Acts;
-pub use exp::{exp, exp_in_place};
+pub use exp::exp;
 
 use crate::memory::GridMut;
 use product::{Path, Product};

@@ -110,6 +110,18 @@ fn bytes(q: [i8; 4]) -> [u8; 4] {
     q.map(|q| q as u8)
 }
 
+/// `v * q`, added in pairs to 16 bits.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pair_sums<const SIGNED: bool>(v: __m256i, q: __m256i) -> __m256i {
+    if SIGNED {
+        // |v| * (q with the sign of v); |v| <= 128 and |q| <= 127 do not saturate.
+        _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(q, v))
+    } else {
+        _mm256_maddubs_epi16(v, q)
+    }
+}
+
 /// `N` columns, which share the loads of the tile.
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -138,12 +150,7 @@ fn multiply<const SIGNED: bool, const WHOLE: bool, const MIN: bool, const STEPS:
                     let v = load(&v[chunk]);
                     for c in 0..N {
                         let q = _mm256_set1_epi32(i32::from_ne_bytes(bytes(q[c][chunk])));
-                        let product = if SIGNED {
-                            // |v| * (q with the sign of v); |v| <= 128 and |q| <= 127 do not saturate.
-                            _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(q, v))
-                        } else {
-                            _mm256_maddubs_epi16(v, q)
-                        };
+                        let product = pair_sums::<SIGNED>(v, q);
                         words[c] = if chunk == first {
                             product
                         } else {
@@ -191,7 +198,11 @@ fn products_avx2<const N: usize>(lanes: Lanes<'_>, x: [&[f32]; N]) -> [[f32; ROW
     let mut sums = [_mm256_setzero_ps(); N];
     let n = x.first().map_or(0, |x| x.len());
     assert!(x.iter().all(|x| x.len() == n));
-    assert!(n == 0 || (n - 1) * lanes.stride + ROWS <= lanes.data.len());
+    let used = n
+        .saturating_sub(1)
+        .saturating_mul(lanes.stride)
+        .saturating_add(ROWS);
+    assert!(n == 0 || used <= lanes.data.len());
     for k in 0..n {
         // SAFETY: the second assertion covers the last row of lanes.
         let v = unsafe { _mm256_loadu_ps(lanes.data.as_ptr().add(k * lanes.stride)) };
