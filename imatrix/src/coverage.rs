@@ -31,22 +31,17 @@ fn line(layer: &str, counts: &[u64]) -> Option<String> {
     }
     let unseen = counts.iter().filter(|&&c| c == 0).count();
     let few = counts.iter().filter(|&&c| c < FEW).count();
-    let mut text = format!(
-        "layer {layer}: {few} of {} experts saw fewer than {FEW} tokens",
-        counts.len()
-    );
-    match (unseen, FEW.checked_div(least)) {
-        (0, Some(times)) => {
-            text.push_str(&format!(
-                ", the fewest expert {fewest} with {least}: about {} times as much text is needed",
-                times + 1
-            ));
-        }
-        _ => text.push_str(&format!(
-            ", {unseen} of them none: more text, or of other kinds, is needed"
-        )),
-    }
-    Some(text)
+    let advice = match (unseen, FEW.checked_div(least)) {
+        (0, Some(times)) => format!(
+            "the fewest expert {fewest} with {least}: about {} times as much text is needed",
+            times + 1
+        ),
+        _ => format!("{unseen} of them none: more text, or of other kinds, is needed"),
+    };
+    let n = counts.len();
+    Some(format!(
+        "layer {layer}: {few} of {n} experts saw fewer than {FEW} tokens, {advice}"
+    ))
 }
 
 #[cfg(test)]

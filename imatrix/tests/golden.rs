@@ -1,6 +1,8 @@
 //! The program against the reference's matrix, against itself with other threads and batches, and on bad
 //! input.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -22,6 +22,7 @@ const COPY: &str = "COPY";
     version,
     override_usage = "gguf-quantize [OPTIONS] IN [OUT] TYPE [NTHREADS]"
 )]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct Args {
     /// IN [OUT] TYPE [NTHREADS]
     #[arg(

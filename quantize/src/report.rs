@@ -105,8 +105,9 @@ pub(crate) fn table(plan: &Plan) -> String {
 
 /// One line: what comes out.
 pub(crate) fn summary(job: &Job, plan: &Plan, took: Option<Duration>) -> String {
-    let mut line = format!(
-        "{} `{}`: {}, {} bytes ({}), {:.3} bits per weight, {} of {} tensors encoded",
+    let time = took.map_or(String::new(), |t| format!(", {:.1} s", t.as_secs_f64()));
+    format!(
+        "{} `{}`: {}, {} bytes ({}), {:.3} bits per weight, {} of {} tensors encoded{time}",
         if took.is_some() { "wrote" } else { "would write" },
         job.output.display(),
         job.type_name,
@@ -115,9 +116,5 @@ pub(crate) fn summary(job: &Job, plan: &Plan, took: Option<Duration>) -> String 
         plan.bits_per_weight(),
         plan.steps.iter().filter(|s| !s.is_copy()).count(),
         plan.steps.len(),
-    );
-    if let Some(t) = took {
-        line.push_str(&format!(", {:.1} s", t.as_secs_f64()));
-    }
-    line
+    )
 }

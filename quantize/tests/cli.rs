@@ -1,5 +1,7 @@
 //! What the program refuses, and that it leaves nothing behind when it does.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
