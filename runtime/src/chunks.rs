@@ -21,7 +21,7 @@ pub struct Chunks {
     tokens: Vec<u32>,
     n_ctx: usize,
     n_batch: usize,
-    n_chunks: usize,
+    count: usize,
     n_seq: usize,
     leading: Option<u32>,
 }
@@ -88,17 +88,17 @@ impl Chunks {
                 "batch: expected at least 1 token, found 0".into(),
             ));
         }
-        let n_chunks = (tokens.len() / n_ctx).min(limit.unwrap_or(usize::MAX));
-        if n_chunks == 0 {
+        let count = (tokens.len() / n_ctx).min(limit.unwrap_or(usize::MAX));
+        if count == 0 {
             return Err(Error::Settings("chunks: expected at least 1, found 0".into()));
         }
-        let n_seq = (n_batch / n_ctx).clamp(1, n_chunks);
+        let n_seq = (n_batch / n_ctx).clamp(1, count);
         let n_batch = if n_batch >= n_ctx { n_seq * n_ctx } else { n_batch };
         Ok(Self {
             tokens,
             n_ctx,
             n_batch,
-            n_chunks,
+            count,
             n_seq,
             leading,
         })
@@ -106,7 +106,7 @@ impl Chunks {
 
     /// Chunks.
     pub fn n_chunks(&self) -> usize {
-        self.n_chunks
+        self.count
     }
 
     /// Tokens of a chunk.
@@ -126,7 +126,7 @@ impl Chunks {
 
     /// Tokens of all chunks.
     pub fn tokens(&self) -> &[u32] {
-        &self.tokens[..self.n_chunks * self.n_ctx]
+        &self.tokens[..self.count * self.n_ctx]
     }
 
     /// The positions of a chunk whose logits score the token behind them: the second half but for the last.
@@ -158,9 +158,9 @@ impl Chunks {
         sink: &mut ChunkSink<'_>,
     ) -> Result<()> {
         let (mut batch, mut places) = (Vec::new(), Vec::new());
-        for first in (0..self.n_chunks).step_by(self.n_seq) {
+        for first in (0..self.count).step_by(self.n_seq) {
             session.clear();
-            let chunks = first..self.n_chunks.min(first + self.n_seq);
+            let chunks = first..self.count.min(first + self.n_seq);
             for start in (0..self.n_ctx).step_by(self.n_batch.min(self.n_ctx)) {
                 let positions = start..self.n_ctx.min(start + self.n_batch);
                 batch.clear();

@@ -138,9 +138,9 @@ impl From<Error> for gguf_cli::Failure {
 const SHOWN: usize = 12;
 
 fn list(findings: &[String]) -> String {
-    let mut text = findings[..findings.len().min(SHOWN)].join("; ");
-    if findings.len() > SHOWN {
-        text.push_str(&format!("; and {} more", findings.len() - SHOWN));
+    let shown = findings[..findings.len().min(SHOWN)].join("; ");
+    match findings.len() {
+        ..=SHOWN => shown,
+        n => format!("{shown}; and {} more", n - SHOWN),
     }
-    text
 }

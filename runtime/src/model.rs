@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use gguf::{Endian, GgufFile, TensorInfo, key};
-use gguf_models::arch::{self, Architecture, TensorExpectation};
+use gguf_blocks::Cpu;
+use gguf_models::arch::{self, Architecture};
+use gguf_models::check::check;
 use gguf_models::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, Norm};
 use gguf_models::{HParams, LayerSpec, Role};
 
@@ -110,13 +112,13 @@ impl Model {
             .ok_or_else(|| missing(key::ARCHITECTURE))?;
         let arch = arch::by_name(name)?;
         let hparams = HParams::from_gguf(arch.name, &file.metadata)?;
-        check_counts(&file, arch, &hparams)?;
         let spec = (arch.model)(&hparams)?;
-        let mut binder = Binder::new(&file, (arch.tensors)(&hparams));
+        let mut binder = Binder::new(&file, arch, &hparams);
         let parts = binder.model(&spec);
         let findings = binder.findings;
         match parts {
             Some((token_embd, layers, output_norm, output)) if findings.is_empty() => Ok(Self {
+                file,
                 arch,
                 hparams,
                 spec,
@@ -124,7 +126,6 @@ impl Model {
                 layers,
                 output_norm,
                 output,
-                file,
             }),
             _ => Err(Error::Misfit {
                 file: file.source().path().to_path_buf(),
@@ -199,20 +200,6 @@ fn missing(key: &str) -> gguf::Error {
     }
 }
 
-/// Keeps a damaged count from making lists that the file cannot back.
-fn check_counts(file: &GgufFile, arch: &Architecture, hparams: &HParams) -> Result<()> {
-    let n_tensors = file.tensors.len();
-    if hparams.n_layer <= n_tensors {
-        return Ok(());
-    }
-    Err(gguf::Error::Key {
-        key: format!("{}.block_count", arch.name).into(),
-        expected: format!("at most the number of tensors, {n_tensors}").into(),
-        found: hparams.n_layer.to_string().into(),
-    }
-    .into())
-}
-
 type Parts = (Tensor, Vec<Layer>, NormWeights, Tensor);
 
 /// Checks the architecture's expectations against the file and hands tensors out by role.
@@ -223,34 +210,24 @@ struct Binder<'a> {
 }
 
 impl<'a> Binder<'a> {
-    fn new(file: &'a GgufFile, expected: Vec<TensorExpectation>) -> Self {
-        let by_name: HashMap<&str, &TensorInfo> = file.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
-        let mut found = HashMap::new();
-        let mut findings = Vec::new();
-        let mut known = std::collections::HashSet::new();
+    fn new(file: &'a GgufFile, arch: &Architecture, hparams: &HParams) -> Self {
+        // A tensor that the description does not know (a bias, a scale) would change the result, so even
+        // findings that are not severe for the container keep the model from running.
+        let misfits = check(file, arch, hparams).into_iter();
+        let mut findings: Vec<String> = misfits
+            .map(|f| format!("tensor `{}`: {}", f.object, f.what))
+            .collect();
         if file.source().bytes().is_none() {
             findings.push("the file is neither mapped nor in memory".into());
         }
-        for e in expected {
-            let name = e.role.gguf_name(e.layer.unwrap_or(0));
-            match by_name.get(name.as_str()).copied() {
-                None if e.required => {
-                    findings.push(format!(
-                        "tensor `{name}`: expected shape {:?}, found nothing",
-                        e.shape
-                    ));
-                }
-                None => {}
-                Some(t) => {
-                    known.insert(t.name.as_str());
-                    findings.extend(misfit(t, &e.shape));
-                    found.insert((e.role, e.layer), t);
-                }
+        let by_name: HashMap<&str, &TensorInfo> = file.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
+        let mut found = HashMap::new();
+        for expected in (arch.tensors)(hparams) {
+            if let Some(t) = by_name.get(expected.name().as_str()).copied() {
+                findings.extend(unusable_type(t));
+                found.insert((expected.role, expected.layer), t);
             }
         }
-        // A weight that the description does not know (a bias, a scale) would change the result.
-        let unknown = file.tensors.iter().filter(|t| !known.contains(t.name.as_str()));
-        findings.extend(unknown.map(|t| format!("tensor `{}`: the architecture has no use for it", t.name)));
         Self {
             file,
             found,
@@ -371,42 +348,31 @@ impl<'a> Binder<'a> {
     }
 }
 
-/// What keeps a tensor from being used with a shape, if anything.
-fn misfit(t: &TensorInfo, shape: &[u64]) -> Option<String> {
+/// What keeps a tensor's values from being used, if anything.
+fn unusable_type(t: &TensorInfo) -> Option<String> {
     let name = &t.name;
-    let dims = |d: &[u64]| -> Vec<u64> {
-        let n = d.iter().rposition(|&x| x != 1).map_or(1, |i| i + 1);
-        d[..n.min(d.len())].to_vec()
-    };
-    if dims(t.shape.dims()) != dims(shape) {
-        return Some(format!(
-            "tensor `{name}`: expected shape {shape:?}, found {:?}",
-            t.shape.dims()
-        ));
-    }
     let Some(format) = t.format() else {
         return Some(format!(
-            "tensor `{name}`: expected a known type, found {}",
+            "tensor `{name}`: expected a known type, found `{}`",
             t.type_name()
         ));
     };
-    if format.decode.is_none() || (format.kernel)(gguf_blocks::Cpu::best()).is_none() {
+    let geometry = format.geometry;
+    let plain = geometry.row_header_bytes == 0 && geometry.interleave == 1;
+    if !plain || format.decode.is_none() || (format.kernel)(Cpu::best()).is_none() {
         return Some(format!(
             "tensor `{name}`: expected a type of weights, found `{}`",
             format.name
         ));
     }
-    let n_bytes = format
-        .geometry
-        .row_bytes(t.shape.n_cols())
+    let n_cols = t.shape.n_cols();
+    let n_bytes = geometry
+        .row_bytes(n_cols)
         .and_then(|b| b.checked_mul(t.shape.n_rows()));
     if n_bytes != Some(t.n_bytes) {
-        let elems = format.geometry.block_elems;
+        let elems = geometry.block_elems;
         return Some(format!(
-            "tensor `{name}`: expected rows of whole blocks of {elems} and {n_bytes:?} bytes, found rows of {} \
-             and {} bytes",
-            t.shape.n_cols(),
-            t.n_bytes
+            "tensor `{name}`: expected rows of whole blocks of {elems}, found {n_cols} elements"
         ));
     }
     None

@@ -73,10 +73,14 @@ impl Routing {
             }
             if spec.norm_weights {
                 let sum = weights.iter().sum::<f32>().max(MIN_WEIGHT_SUM);
-                weights.iter_mut().for_each(|w| *w /= sum);
+                for w in &mut *weights {
+                    *w /= sum;
+                }
             }
             if spec.weights_scale != 1.0 {
-                weights.iter_mut().for_each(|w| *w *= spec.weights_scale);
+                for w in weights {
+                    *w *= spec.weights_scale;
+                }
             }
         });
     }

@@ -98,7 +98,7 @@ fn token(id: u32, pos: usize, logits: bool) -> Token {
     }
 }
 
-/// SplitMix64, so that every run measures the same tokens.
+/// The `SplitMix64` sequence, so that every run measures the same tokens.
 struct Random(u64);
 
 impl Random {

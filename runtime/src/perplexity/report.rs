@@ -41,45 +41,45 @@ pub(super) fn comparison(chunk: usize, d: &Divergence) -> String {
 
 /// The sections at the end of a comparison.
 pub(super) fn summary(s: &Summary) -> String {
-    let mut out = String::from("\n====== Perplexity statistics ======\n");
-    let mut line = |label: &str, e: Estimate| {
-        out.push_str(&format!("{label:<30}: {:10.6} ± {:10.6}\n", e.value, e.stderr));
-    };
-    line("Mean PPL(Q)", s.ppl);
-    line("Mean PPL(base)", s.ppl_base);
-    line("Mean ln(PPL(Q)/PPL(base))", s.ln_ratio);
-    line("Mean PPL(Q)/PPL(base)", s.ratio);
-    line("Mean PPL(Q)-PPL(base)", s.difference);
-    out.push_str(&format!(
-        "{:<30}: {:6.2}%\n",
-        "Cor(ln(PPL(Q)), ln(PPL(base)))", s.correlation_percent
-    ));
-
-    out.push_str("\n====== KL divergence statistics ======\n");
-    out.push_str(&format!(
-        "{:<7} KLD: {:10.6} ± {:10.6}\n",
-        "Mean", s.kld.mean, s.kld.mean_stderr
-    ));
-    for (label, v) in percentiles(&s.kld)
+    let estimate = |label: &str, e: Estimate| format!("{label:<30}: {:10.6} ± {:10.6}", e.value, e.stderr);
+    let mut lines = vec![
+        String::new(),
+        "====== Perplexity statistics ======".into(),
+        estimate("Mean PPL(Q)", s.ppl),
+        estimate("Mean PPL(base)", s.ppl_base),
+        format!(
+            "{:<30}: {:6.2}%",
+            "Cor(ln(PPL(Q)), ln(PPL(base)))", s.correlation_percent
+        ),
+        estimate("Mean ln(PPL(Q)/PPL(base))", s.ln_ratio),
+        estimate("Mean PPL(Q)/PPL(base)", s.ratio),
+        estimate("Mean PPL(Q)-PPL(base)", s.difference),
+        String::new(),
+        "====== KL divergence statistics ======".into(),
+        format!(
+            "{:<7} KLD: {:10.6} ± {:10.6}",
+            "Mean", s.kld.mean, s.kld.mean_stderr
+        ),
+    ];
+    let quartiles = ["75.0%", "25.0%"];
+    let kld = percentiles(&s.kld)
         .into_iter()
-        .filter(|(l, _)| !["75.0%", "25.0%"].contains(l))
-    {
-        out.push_str(&format!("{label:<7} KLD: {v:10.6}\n"));
-    }
+        .filter(|(label, _)| !quartiles.contains(label));
+    lines.extend(kld.map(|(label, v)| format!("{label:<7} KLD: {v:10.6}")));
 
-    out.push_str("\n====== Token probability statistics ======\n");
     let dp = &s.dp_percent;
-    out.push_str(&format!(
-        "{:<7} Δp: {:6.3} ± {:5.3} %\n",
-        "Mean", dp.mean, dp.mean_stderr
-    ));
-    for (label, v) in percentiles(dp) {
-        out.push_str(&format!("{label:<7} Δp: {v:6.3}%\n"));
-    }
-    let percent = |label: &str, e: Estimate| format!("{label:<10}: {:6.3} ± {:5.3} %\n", e.value, e.stderr);
-    out.push_str(&percent("RMS Δp", s.rms_dp_percent));
-    out.push_str(percent("Same top p", s.same_top_percent).trim_end());
-    out
+    lines.extend([
+        String::new(),
+        "====== Token probability statistics ======".into(),
+        format!("{:<7} Δp: {:6.3} ± {:5.3} %", "Mean", dp.mean, dp.mean_stderr),
+    ]);
+    lines.extend(percentiles(dp).map(|(label, v)| format!("{label:<7} Δp: {v:6.3}%")));
+    let percent = |label: &str, e: Estimate| format!("{label:<10}: {:6.3} ± {:5.3} %", e.value, e.stderr);
+    lines.extend([
+        percent("RMS Δp", s.rms_dp_percent),
+        percent("Same top p", s.same_top_percent),
+    ]);
+    lines.join("\n")
 }
 
 fn percentiles(d: &Distribution) -> [(&'static str, f32); 13] {

@@ -143,7 +143,7 @@ impl Tokenizer {
     /// Cuts a text into words: each pattern is applied to every fragment that the one before left, and what
     /// it does not match stays a fragment.
     fn words(&self, text: &str) -> Vec<std::ops::Range<usize>> {
-        let mut words = Vec::from([0..text.len()]);
+        let mut words: Vec<_> = std::iter::once(0..text.len()).collect();
         for pattern in &self.patterns {
             let mut finer = Vec::with_capacity(words.len());
             for range in words {
