@@ -1,4 +1,44 @@
-//! CPU inference.
+//! CPU inference over GGUF files, and the programs that measure with it: `gguf-perplexity` and `gguf-bench`.
+//!
+//! A [`Model`] is a mapped file bound to the description of its architecture in `gguf-models`. Opening it looks
+//! up every tensor that the description expects, checks shapes and types, and reports all that is wrong in one
+//! message. Weights are used where they lie in the file: nothing is copied but the norms, and no weight is
+//! expanded to f32 as a whole. Integer types are multiplied as integers with activations quantized to 8 bits.
+//!
+//! A [`Session`] holds what changes while a model runs: the keys and values of one or several sequences and the
+//! scratch memory. It evaluates batches of [`Token`]s, each of which names its sequence and position and says
+//! whether its logits are wanted. Batches are cut into micro-batches, which bounds the scratch memory; logits
+//! are handed out in pieces, so that they never exist for a whole batch. [`Session::plan`] tells the bytes
+//! beforehand. An [`Observe`] sees the activations in front of every matrix product; importance matrices are
+//! collected that way.
+//!
+//! ```no_run
+//! use gguf_runtime::{Model, Session, Settings, Token, Tokenizer};
+//!
+//! let model = Model::open("model.gguf".as_ref())?;
+//! let tokenizer = Tokenizer::from_metadata(&model.file().metadata)?;
+//! let ids = tokenizer.encode("The council met at the inn.", true, false)?;
+//! let last = ids.len() - 1;
+//! let token = |(i, &id): (usize, &u32)| Token { id, seq: 0, pos: i as u32, logits: i == last };
+//! let batch: Vec<Token> = ids.iter().enumerate().map(token).collect();
+//! let logits = Session::new(&model, Settings::default())?.decode(&batch)?;
+//! assert_eq!(logits.len(), model.spec().n_vocab);
+//! # Ok::<(), gguf_runtime::Error>(())
+//! ```
+//!
+//! Inside, `forward` interprets the layers of the description: a file in `mixers` for each way to mix
+//! positions, `ffn` and `moe` for the feed-forward parts, [`kernels`] for the arithmetic, [`kv`] for the cache.
+//! A model made of known parts needs no code here. [`chunks`] cuts texts the way perplexity and importance runs
+//! do.
+//!
+//! All parallel work runs on the rayon pool that the caller is in. Results are the same bits for any number of
+//! threads, at any CPU level, in debug and release builds: sums have a fixed order and nothing is fused. They
+//! may differ in the last bits between batches cut differently, no more.
+//!
+//! Refused, with the name of what is at fault: big-endian files, unknown architectures, tensors that are
+//! missing, superfluous, misshapen or of a type without a decoder, vocabularies that are not byte-level BPE or
+//! whose pre-tokenizer is unknown, token ids beyond the vocabulary, positions that leave a gap, full contexts,
+//! and settings that need more memory than there is. There is no sampling, no server and no GPU.
 
 pub mod bench;
 pub mod chunks;
