@@ -86,6 +86,14 @@ pub(super) fn encode(logits: &[f32], sum: &LogSum, out: &mut [u8]) {
     }
 }
 
+/// Bytes of a whole file; `None` on overflow.
+fn file_bytes(n_ctx: u32, n_chunk: u32, n_vocab: usize) -> Option<u64> {
+    let n_tokens = u64::from(n_ctx) * u64::from(n_chunk);
+    let n_scored = u64::from(n_ctx - 1 - n_ctx / 2) * u64::from(n_chunk);
+    let rows = n_scored.checked_mul(row_bytes(n_vocab) as u64)?;
+    rows.checked_add(HEAD)?.checked_add(n_tokens.checked_mul(4)?)
+}
+
 /// One position of a file that is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BaseRow<'a> {
@@ -167,11 +175,7 @@ impl BaseFile {
                 "expected contexts of at least 4 tokens and a chunk, found {n_ctx} and {n_chunk}"
             )));
         }
-        let n_tokens = u64::from(n_ctx) * u64::from(n_chunk);
-        let n_scored = u64::from(n_ctx - 1 - n_ctx / 2) * u64::from(n_chunk);
-        let expected = n_scored
-            .checked_mul(row_bytes(n_vocab) as u64)
-            .and_then(|b| b.checked_add(HEAD)?.checked_add(n_tokens.checked_mul(4)?));
+        let expected = file_bytes(n_ctx, n_chunk, n_vocab);
         if expected != Some(source.len()) {
             let expected = expected.map_or("more".into(), |n| n.to_string());
             return Err(bad(format!(
@@ -180,6 +184,8 @@ impl BaseFile {
                 source.len()
             )));
         }
+        // The file was just seen to have these bytes.
+        let n_tokens = u64::from(n_ctx) * u64::from(n_chunk);
         let mut bytes = vec![0; n_tokens as usize * 4];
         source.read_at(HEAD, &mut bytes)?;
         let tokens: Vec<u32> = bytes

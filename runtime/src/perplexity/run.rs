@@ -73,6 +73,13 @@ fn evaluate(args: &Args) -> Result<()> {
             (chunks, output)
         }
     };
+    let trained = model.spec().n_ctx_train;
+    if chunks.n_ctx() > trained {
+        let n_ctx = chunks.n_ctx();
+        gguf_cli::warn(&format!(
+            "chunks of {n_ctx} tokens are longer than the {trained} the model was trained on"
+        ));
+    }
     let mut session = Session::new(&model, chunks.session_settings(args.chunks.ubatch.ubatch_size))?;
     let mut scorer = Scorer::new(args, &chunks, output)?;
     let done = chunks.evaluate(&mut session, Wanted::Scored, None, &mut |rows| scorer.take(rows));
@@ -211,23 +218,15 @@ impl<'a> Scorer<'a> {
     }
 
     /// Negative log probability and comparison of each row.
-    fn score(&mut self, block: &ChunkRows<'_>) -> crate::Result<Vec<(f64, Option<Comparison>)>> {
-        let n_vocab = block.n_vocab;
-        let chunks = self.chunks;
+    fn score(&mut self, block: &ChunkRows<'_>) -> crate::Result<Vec<Score>> {
+        let (n_vocab, chunks) = (block.n_vocab, self.chunks);
         let row_bytes = base::row_bytes(n_vocab);
         let rows = block.places.par_iter().zip(block.rows.par_chunks(n_vocab));
-        let sum = |place: (usize, usize), logits: &[f32]| {
-            LogSum::of(logits).map_err(|token| Error::NonFinite {
-                chunk: place.0 + 1,
-                pos: place.1,
-                token,
-                value: logits[token],
-            })
-        };
+        let target = |&place: &(usize, usize)| chunks.target(place) as usize;
         match &mut self.output {
-            Output::Score => collect(rows.map(|(&place, logits)| {
-                let target = chunks.target(place) as usize;
-                Ok((sum(place, logits)?.nll(logits[target]), None))
+            Output::Score => collect(rows.map(|(place, logits)| {
+                let sum = log_sum(*place, logits)?;
+                Ok((sum.nll(logits[target(place)]), None))
             })),
             Output::Write {
                 file,
@@ -235,14 +234,12 @@ impl<'a> Scorer<'a> {
                 rows: bytes,
             } => {
                 bytes.resize(block.places.len() * row_bytes, 0);
-                let scores = collect(rows.zip(bytes.par_chunks_mut(row_bytes)).map(
-                    |((&place, logits), out)| {
-                        let sum = sum(place, logits)?;
-                        base::encode(logits, &sum, out);
-                        let target = chunks.target(place) as usize;
-                        Ok((f64::from(sum.total() - logits[target]), None))
-                    },
-                ))?;
+                let rows = rows.zip(bytes.par_chunks_mut(row_bytes));
+                let scores = collect(rows.map(|((place, logits), out)| {
+                    let sum = log_sum(*place, logits)?;
+                    base::encode(logits, &sum, out);
+                    Ok((f64::from(sum.total() - logits[target(place)]), None))
+                }))?;
                 base::write(file, path, bytes)?;
                 Ok(scores)
             }
@@ -255,23 +252,18 @@ impl<'a> Scorer<'a> {
             } => {
                 file.read_rows(*next, block.places.len(), bytes)?;
                 *next += block.places.len();
-                let bytes = bytes.par_chunks(row_bytes);
-                collect(rows.zip(bytes).map(|((&place, logits), base)| {
-                    let base = BaseRow::new(base, n_vocab);
-                    if !base.is_finite() {
-                        let (chunk, pos) = (place.0 + 1, place.1);
-                        let what =
-                            format!("chunk {chunk}, position {pos}: expected finite log probabilities");
-                        return Err(Error::Damaged {
-                            file: path.clone(),
-                            what,
-                        });
-                    }
-                    let sum = sum(place, logits)?;
-                    let target = chunks.target(place) as usize;
-                    let nll = f64::from(sum.total() - logits[target]);
-                    Ok((nll, Some(Comparison::new(logits, &sum, base, target))))
-                }))
+                collect(
+                    rows.zip(bytes.par_chunks(row_bytes))
+                        .map(|((place, logits), base)| {
+                            let base = BaseRow::new(base, n_vocab);
+                            if !base.is_finite() {
+                                return Err(damaged(path, *place));
+                            }
+                            let sum = log_sum(*place, logits)?;
+                            let nll = f64::from(sum.total() - logits[target(place)]);
+                            Ok((nll, Some(Comparison::new(logits, &sum, base, target(place)))))
+                        }),
+                )
             }
         }
     }
@@ -299,6 +291,26 @@ impl<'a> Scorer<'a> {
 }
 
 type Score = (f64, Option<Comparison>);
+
+fn log_sum((chunk, pos): (usize, usize), logits: &[f32]) -> crate::Result<LogSum> {
+    LogSum::of(logits).map_err(|token| Error::NonFinite {
+        chunk: chunk + 1,
+        pos,
+        token,
+        value: logits[token],
+    })
+}
+
+fn damaged(file: &Path, (chunk, pos): (usize, usize)) -> Error {
+    let what = format!(
+        "chunk {}, position {pos}: expected finite log probabilities",
+        chunk + 1
+    );
+    Error::Damaged {
+        file: file.to_path_buf(),
+        what,
+    }
+}
 
 /// All scores, or the first failure in order of the rows.
 fn collect(rows: impl IndexedParallelIterator<Item = crate::Result<Score>>) -> crate::Result<Vec<Score>> {
