@@ -52,7 +52,7 @@ struct Search<const N: usize> {
     /// What gives the codes of the best solution: the factor, the offset, and whether it is still the first one.
     code_factor: Lane,
     code_min: Lane,
-    first: [bool; LANES],
+    first: [u32; LANES],
     /// No spread: nothing to search.
     flat: [bool; LANES],
 }
@@ -102,7 +102,7 @@ impl<const N: usize> Search<N> {
             sum_x,
             code_factor,
             code_min,
-            first: [true; LANES],
+            first: [1; LANES],
             flat,
         }
     }
@@ -122,28 +122,30 @@ impl<const N: usize> Search<N> {
             for j in 0..LANES {
                 factor[j] = numerator / (self.max[j] - self.min[j]);
             }
-            let (scale, min, solved) = self.solve::<CLIP>(x, w, &factor, grid.n_max, &mut codes);
-            let mut error = [0.0; LANES];
-            for ((x, w), l) in x.iter().zip(w).zip(&codes) {
-                for j in 0..LANES {
-                    error[j] += w[j] * penalty::<ABS>(scale[j] * l[j] + min[j] - x[j]);
-                }
-            }
-            for j in 0..LANES {
-                let accept = solved[j] & (error[j] < self.best[j]);
-                self.code_factor[j] = if accept { factor[j] } else { self.code_factor[j] };
-                self.code_min[j] = if accept { self.min[j] } else { self.code_min[j] };
-                self.first[j] &= !accept;
-                self.best[j] = if accept { error[j] } else { self.best[j] };
-                self.scale[j] = if accept { scale[j] } else { self.scale[j] };
-                self.min[j] = if accept { min[j] } else { self.min[j] };
-            }
+            let (scale, min) = self.solve::<CLIP>(x, w, &factor, grid.n_max, &mut codes);
+            let error = errors::<N, ABS>(x, w, &codes, &scale, &min);
+            self.accept(&error, &factor, &scale, &min);
         }
         self.finish::<CLIP>(x, grid.n_max)
     }
 
-    /// Codes of one starting scale, and the scale and minimum (at most 0) that fit them best; whether these
-    /// exist.
+    /// Takes over the lanes whose error is lower than before.
+    #[inline(never)]
+    fn accept(&mut self, error: &Lane, factor: &Lane, scale: &Lane, min: &Lane) {
+        for j in 0..LANES {
+            // An unsolved lane has an error of NaN, which is less than nothing.
+            let accept = error[j] < self.best[j];
+            self.code_factor[j] = if accept { factor[j] } else { self.code_factor[j] };
+            self.code_min[j] = if accept { self.min[j] } else { self.code_min[j] };
+            self.first[j] = if accept { 0 } else { self.first[j] };
+            self.best[j] = if accept { error[j] } else { self.best[j] };
+            self.scale[j] = if accept { scale[j] } else { self.scale[j] };
+            self.min[j] = if accept { min[j] } else { self.min[j] };
+        }
+    }
+
+    /// Codes of one starting scale, and the scale and minimum (at most 0) that fit them best; NaN for a scale that
+    /// does not exist.
     #[inline]
     fn solve<const CLIP: bool>(
         &self,
@@ -152,32 +154,30 @@ impl<const N: usize> Search<N> {
         factor: &Lane,
         n_max: f32,
         codes: &mut [Lane; N],
-    ) -> (Lane, Lane, [bool; LANES]) {
-        let mut sum_l = [0.0; LANES];
-        let mut sum_l2 = [0.0; LANES];
-        let mut sum_xl = [0.0; LANES];
-        for ((x, w), code) in x.iter().zip(w).zip(codes) {
-            for j in 0..LANES {
-                let l = candidate::<CLIP>(factor[j] * (x[j] - self.min[j]), n_max);
-                code[j] = l;
-                sum_l[j] += w[j] * l;
-                sum_l2[j] += w[j] * l * l;
-                sum_xl[j] += w[j] * l * x[j];
-            }
-        }
+    ) -> (Lane, Lane) {
+        let sums = sums::<N, CLIP>(x, w, factor, &self.min, n_max, codes);
+        self.fit(&sums)
+    }
+
+    #[inline(never)]
+    fn fit(&self, sums: &Sums) -> (Lane, Lane) {
+        let Sums {
+            l: sum_l,
+            l2: sum_l2,
+            xl: sum_xl,
+        } = sums;
         let mut scale = [0.0; LANES];
         let mut min = [0.0; LANES];
-        let mut solved = [false; LANES];
         for j in 0..LANES {
             let det = self.sum_w[j] * sum_l2[j] - sum_l[j] * sum_l[j];
             let s = (self.sum_w[j] * sum_xl[j] - self.sum_x[j] * sum_l[j]) / det;
             let m = (sum_l2[j] * self.sum_x[j] - sum_l[j] * sum_xl[j]) / det;
-            let positive = m > 0.0;
-            scale[j] = if positive { sum_xl[j] / sum_l2[j] } else { s };
-            min[j] = if positive { 0.0 } else { m };
-            solved[j] = det > 0.0;
+            let s_without_min = sum_xl[j] / sum_l2[j];
+            let (s, m) = if m > 0.0 { (s_without_min, 0.0) } else { (s, m) };
+            scale[j] = if det > 0.0 { s } else { f32::NAN };
+            min[j] = m;
         }
-        (scale, min, solved)
+        (scale, min)
     }
 
     /// The codes of the best solution.
@@ -196,7 +196,7 @@ impl<const N: usize> Search<N> {
             out.scale[j] = self.scale[j];
             for (code, x) in out.codes[j].iter_mut().zip(x) {
                 let v = self.code_factor[j] * (x[j] - self.code_min[j]);
-                let l = if self.first[j] {
+                let l = if self.first[j] == 1 {
                     candidate::<false>(v, n_max)
                 } else {
                     candidate::<CLIP>(v, n_max)
@@ -206,6 +206,57 @@ impl<const N: usize> Search<N> {
         }
         out
     }
+}
+
+/// Weighted sums of codes, their squares, and their products with the values.
+struct Sums {
+    l: Lane,
+    l2: Lane,
+    xl: Lane,
+}
+
+#[inline(never)]
+fn sums<const N: usize, const CLIP: bool>(
+    x: &[Lane; N],
+    w: &[Lane; N],
+    factor: &Lane,
+    min: &Lane,
+    n_max: f32,
+    codes: &mut [Lane; N],
+) -> Sums {
+    let mut sums = Sums {
+        l: [0.0; LANES],
+        l2: [0.0; LANES],
+        xl: [0.0; LANES],
+    };
+    for ((x, w), code) in x.iter().zip(w).zip(codes) {
+        for j in 0..LANES {
+            let l = candidate::<CLIP>(factor[j] * (x[j] - min[j]), n_max);
+            code[j] = l;
+            sums.l[j] += w[j] * l;
+            sums.l2[j] += w[j] * l * l;
+            sums.xl[j] += w[j] * l * x[j];
+        }
+    }
+    sums
+}
+
+/// The weighted errors of codes with a scale and a minimum.
+#[inline(never)]
+fn errors<const N: usize, const ABS: bool>(
+    x: &[Lane; N],
+    w: &[Lane; N],
+    codes: &[Lane; N],
+    scale: &Lane,
+    min: &Lane,
+) -> Lane {
+    let mut error = [0.0; LANES];
+    for ((x, w), l) in x.iter().zip(w).zip(codes) {
+        for j in 0..LANES {
+            error[j] += w[j] * penalty::<ABS>(scale[j] * l[j] + min[j] - x[j]);
+        }
+    }
+    error
 }
 
 /// The code of a quotient. `CLIP`: limited before it is rounded, which matters beyond the range of `nint` only.
