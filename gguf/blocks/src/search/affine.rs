@@ -122,18 +122,36 @@ impl<const N: usize> Search<N> {
             for j in 0..LANES {
                 factor[j] = numerator / (self.max[j] - self.min[j]);
             }
-            let (scale, min) = self.solve::<CLIP>(x, w, &factor, grid.n_max, &mut codes);
+            let sums = choose::<N, CLIP>(x, w, &factor, &self.min, grid.n_max, &mut codes);
+            let (scale, min) = self.fit(&sums);
             let error = errors::<N, ABS>(x, w, &codes, &scale, &min);
             self.accept(&error, &factor, &scale, &min);
         }
         self.finish::<CLIP>(x, grid.n_max)
     }
 
-    /// Takes over the lanes whose error is lower than before.
+    /// The scale and the minimum (at most 0) that fit codes best; NaN for a scale that does not exist.
+    #[inline(never)]
+    fn fit(&self, Sums { l, l2, xl }: &Sums) -> (Lane, Lane) {
+        let mut scale = [0.0; LANES];
+        let mut min = [0.0; LANES];
+        for j in 0..LANES {
+            let det = self.sum_w[j] * l2[j] - l[j] * l[j];
+            let m = (l2[j] * self.sum_x[j] - l[j] * xl[j]) / det;
+            let s = self.sum_w[j] * xl[j] - self.sum_x[j] * l[j];
+            // Either division is selected before it is made, so that there is one.
+            let (numerator, denominator) = if m > 0.0 { (xl[j], l2[j]) } else { (s, det) };
+            let s = numerator / denominator;
+            scale[j] = if det > 0.0 { s } else { f32::NAN };
+            min[j] = if m > 0.0 { 0.0 } else { m };
+        }
+        (scale, min)
+    }
+
+    /// Takes over what has a lower error than before. A scale of NaN has an error of NaN, which is not lower.
     #[inline(never)]
     fn accept(&mut self, error: &Lane, factor: &Lane, scale: &Lane, min: &Lane) {
         for j in 0..LANES {
-            // An unsolved lane has an error of NaN, which is less than nothing.
             let accept = error[j] < self.best[j];
             self.code_factor[j] = if accept { factor[j] } else { self.code_factor[j] };
             self.code_min[j] = if accept { self.min[j] } else { self.code_min[j] };
@@ -142,42 +160,6 @@ impl<const N: usize> Search<N> {
             self.scale[j] = if accept { scale[j] } else { self.scale[j] };
             self.min[j] = if accept { min[j] } else { self.min[j] };
         }
-    }
-
-    /// Codes of one starting scale, and the scale and minimum (at most 0) that fit them best; NaN for a scale that
-    /// does not exist.
-    #[inline]
-    fn solve<const CLIP: bool>(
-        &self,
-        x: &[Lane; N],
-        w: &[Lane; N],
-        factor: &Lane,
-        n_max: f32,
-        codes: &mut [Lane; N],
-    ) -> (Lane, Lane) {
-        let sums = sums::<N, CLIP>(x, w, factor, &self.min, n_max, codes);
-        self.fit(&sums)
-    }
-
-    #[inline(never)]
-    fn fit(&self, sums: &Sums) -> (Lane, Lane) {
-        let Sums {
-            l: sum_l,
-            l2: sum_l2,
-            xl: sum_xl,
-        } = sums;
-        let mut scale = [0.0; LANES];
-        let mut min = [0.0; LANES];
-        for j in 0..LANES {
-            let det = self.sum_w[j] * sum_l2[j] - sum_l[j] * sum_l[j];
-            let s = (self.sum_w[j] * sum_xl[j] - self.sum_x[j] * sum_l[j]) / det;
-            let m = (sum_l2[j] * self.sum_x[j] - sum_l[j] * sum_xl[j]) / det;
-            let s_without_min = sum_xl[j] / sum_l2[j];
-            let (s, m) = if m > 0.0 { (s_without_min, 0.0) } else { (s, m) };
-            scale[j] = if det > 0.0 { s } else { f32::NAN };
-            min[j] = m;
-        }
-        (scale, min)
     }
 
     /// The codes of the best solution.
@@ -208,15 +190,19 @@ impl<const N: usize> Search<N> {
     }
 }
 
-/// Weighted sums of codes, their squares, and their products with the values.
+// The steps below, `fit` and `accept` are calls of their own because they then compile to vector instructions as a
+// whole: the stores of their results are what the optimiser starts from.
+
+/// Weighted sums of codes, of their squares, and of their products with the values.
 struct Sums {
     l: Lane,
     l2: Lane,
     xl: Lane,
 }
 
+/// Fills in the codes for a factor and a minimum.
 #[inline(never)]
-fn sums<const N: usize, const CLIP: bool>(
+fn choose<const N: usize, const CLIP: bool>(
     x: &[Lane; N],
     w: &[Lane; N],
     factor: &Lane,
