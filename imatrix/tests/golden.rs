@@ -13,9 +13,8 @@ const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data");
 /// Largest relative L2 distance of a weight's sums. The reference adds up in f32.
 const SUMS_DISTANCE: f64 = 5e-3;
 
-/// Tokens that an expert's count may differ by. The reference rounds the activations in front of BF16 weights
-/// to BF16, so near ties in routing fall otherwise now and then: of 109 056 choices a layer, a handful.
-const COUNT_SLACK: u64 = 10;
+/// Tokens that an expert's count may differ by: sums in another order let a near tie in routing fall otherwise.
+const COUNT_SLACK: u64 = 3;
 
 /// The model that the golden matrix was made with; a clone without the shared folder has none.
 fn model() -> Option<PathBuf> {

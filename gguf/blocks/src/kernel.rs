@@ -1,7 +1,7 @@
 //! What a type offers to matrix products.
 //!
 //! A type gives either integer kernels (its values are multiplied as integers with quantized activations)
-//! or float kernels (its values become f32 and meet f32 activations). The loops over rows and columns live
+//! or float kernels (its values become f32 and meet f32 activations, which a type may have rounded first). The loops over rows and columns live
 //! in `gguf-runtime`; a type supplies only the unpacking of eight rows. A product with a single column takes
 //! the same way: unpacking is byte-parallel over eight rows and cheap next to reading the row from memory, and
 //! results then do not depend on how many columns are multiplied together.
@@ -24,6 +24,9 @@ pub type UnpackTile = fn(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Til
 /// stored row `i`; a short last panel repeats its last row.
 pub type UnpackPanel = fn(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel);
 
+/// Rounds activations to the precision of the weights they meet; both slices have one length.
+pub type RoundActivations = fn(x: &[f32], rounded: &mut [f32]);
+
 /// The kernels of one type at one level.
 #[derive(Clone, Copy, Debug)]
 pub enum Kernel {
@@ -38,6 +41,8 @@ pub enum Kernel {
     Float {
         /// Eight rows into a panel.
         unpack: UnpackPanel,
+        /// What activations are rounded to in front of the product, where the reference does so.
+        round: Option<RoundActivations>,
     },
 }
 

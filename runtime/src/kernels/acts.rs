@@ -1,6 +1,7 @@
 //! Activation rows in front of a product.
 
 use gguf_blocks::Cpu;
+use gguf_blocks::kernel::RoundActivations;
 use gguf_blocks::activation::{GROUP, GroupScale, Q8Row, quantize};
 use rayon::prelude::*;
 
@@ -18,6 +19,11 @@ pub struct Acts {
     scales: Vec<GroupScale>,
     /// Whether `q` and `scales` belong to `x`.
     quantized: bool,
+    rounded: Vec<f32>,
+    /// The rounding that made `rounded` of `x`.
+    rounding: Option<RoundActivations>,
+    /// Whether [`Self::row`] gives rounded rows.
+    use_rounded: bool,
     /// `0..n`, grown as needed.
     rows: Vec<u32>,
 }
@@ -27,13 +33,20 @@ impl Acts {
     pub fn reset(&mut self, n: usize, n_cols: usize) {
         (self.n, self.n_cols) = (n, n_cols);
         self.x.resize(n * n_cols, 0.0);
-        self.quantized = false;
+        self.forget();
     }
 
     /// The f32 rows, row after row, to be filled after `reset`.
     pub fn rows_mut(&mut self) -> &mut [f32] {
-        self.quantized = false;
+        self.forget();
         &mut self.x
+    }
+
+    /// The forms made of the rows are no longer theirs.
+    fn forget(&mut self) {
+        self.quantized = false;
+        self.rounding = None;
+        self.use_rounded = false;
     }
 
     /// The f32 rows.
@@ -51,10 +64,11 @@ impl Acts {
         self.n_cols
     }
 
-    /// One row.
+    /// One row for float kernels, in the form that the last [`Self::round`] asked for.
     #[inline]
     pub(super) fn row(&self, i: usize) -> &[f32] {
-        &self.x[i * self.n_cols..][..self.n_cols]
+        let x = if self.use_rounded { &self.rounded } else { &self.x };
+        &x[i * self.n_cols..][..self.n_cols]
     }
 
     /// One quantized row; [`Self::quantize`] must have been called.
@@ -75,6 +89,21 @@ impl Acts {
     /// The numbers of the rows; [`Self::number_rows`] must have been called.
     pub(super) fn identity(&self) -> &[u32] {
         &self.rows[..self.n]
+    }
+
+    /// Makes [`Self::row`] give rows rounded by `round`, or the exact ones.
+    pub(super) fn round(&mut self, round: Option<RoundActivations>) {
+        self.use_rounded = round.is_some();
+        let Some(round) = round else { return };
+        if self.rounding.is_some_and(|made| std::ptr::fn_addr_eq(made, round)) {
+            return;
+        }
+        self.rounded.resize(self.x.len(), 0.0);
+        self.x
+            .par_chunks(TASK)
+            .zip(self.rounded.par_chunks_mut(TASK))
+            .for_each(|(x, rounded)| round(x, rounded));
+        self.rounding = Some(round);
     }
 
     /// Quantizes all rows unless that has been done. The length of a row must be a multiple of 32.

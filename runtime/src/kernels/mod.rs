@@ -13,6 +13,7 @@ mod product;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use gguf_blocks::kernel::Kernel;
 use gguf_blocks::{Cpu, Format};
 
 pub use acts::Acts;
@@ -77,7 +78,7 @@ pub fn matmul_grouped(
     run(cpu, path, w, x, source, group_starts, y);
 }
 
-/// Chooses the kernels and quantizes the activations if these need it.
+/// Chooses the kernels and brings the activations into the form that these need.
 fn prepare(cpu: Cpu, w: &Weights<'_>, x: &mut Acts) -> Path {
     assert_eq!(
         x.n_cols(),
@@ -85,8 +86,10 @@ fn prepare(cpu: Cpu, w: &Weights<'_>, x: &mut Acts) -> Path {
         "activation rows and weight rows have one length"
     );
     let path = Path::of(cpu, w);
-    if path.is_int() {
-        x.quantize(cpu);
+    match path {
+        Path::Kernel(Kernel::Int { .. }) => x.quantize(cpu),
+        Path::Kernel(Kernel::Float { round, .. }) => x.round(round),
+        Path::Decoder(_) => x.round(None),
     }
     path
 }

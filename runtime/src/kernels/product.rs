@@ -155,7 +155,7 @@ impl Product<'_> {
                     unpack(rows, first_col / GROUP, tile);
                     int::multiply(self.cpu, kind, tile, self.x, first_col / GROUP, source, acc);
                 }
-                Path::Kernel(Kernel::Float { unpack }) => {
+                Path::Kernel(Kernel::Float { unpack, .. }) => {
                     panel.set_cols(n);
                     unpack(rows, first_col, panel);
                     float::multiply(self.cpu, panel, self.x, first_col, source, acc);

@@ -145,7 +145,7 @@ fn panels_hold_what_the_decoder_gives() {
     let mut random = Random::new(3);
     for format in formats() {
         for &level in Level::ALL {
-            let Some(Kernel::Float { unpack }) = (format.kernel)(Cpu::at_most(level)) else {
+            let Some(Kernel::Float { unpack, .. }) = (format.kernel)(Cpu::at_most(level)) else {
                 continue;
             };
             for n_cols in [1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 33, 100] {

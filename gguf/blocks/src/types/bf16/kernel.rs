@@ -1,6 +1,6 @@
 //! Kernels of `BF16`.
 
-use crate::half_bulk::bf16_to_f32;
+use crate::half_bulk::{bf16_to_f32, f32_to_bf16};
 use crate::kernel::{Kernel, UnpackPanel, unpack_floats};
 use crate::{Cpu, Level};
 
@@ -13,5 +13,15 @@ pub(super) fn kernel(cpu: Cpu) -> Kernel {
             unpack_floats(rows, first_col, panel, |b| bf16_to_f32(u16::from_le_bytes(b)));
         },
     };
-    Kernel::Float { unpack }
+    Kernel::Float {
+        unpack,
+        round: Some(round),
+    }
+}
+
+/// As the reference does in front of these weights; the observer of a product sees the exact rows.
+fn round(x: &[f32], rounded: &mut [f32]) {
+    for (x, rounded) in x.iter().zip(rounded) {
+        *rounded = bf16_to_f32(f32_to_bf16(*x));
+    }
 }

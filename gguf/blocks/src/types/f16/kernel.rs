@@ -13,5 +13,5 @@ pub(super) fn kernel(cpu: Cpu) -> Kernel {
             unpack_floats(rows, first_col, panel, |b| f16_to_f32(u16::from_le_bytes(b)));
         },
     };
-    Kernel::Float { unpack }
+    Kernel::Float { unpack, round: None }
 }

@@ -10,5 +10,5 @@ pub(super) fn kernel(cpu: Cpu) -> Kernel {
         Level::Avx2 => super::x86::unpack,
         _ => |rows, first_col, panel| unpack_floats(rows, first_col, panel, f32::from_le_bytes),
     };
-    Kernel::Float { unpack }
+    Kernel::Float { unpack, round: None }
 }
