@@ -5,7 +5,10 @@ use std::process::{Command, Output};
 
 /// The workspace's folder.
 pub fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workspace").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the tests lie in the workspace")
+        .to_owned()
 }
 
 /// A file of `tests/data`.
@@ -32,13 +35,20 @@ pub fn program(name: &str) -> PathBuf {
         folder.pop();
     }
     let path = folder.join(name);
-    assert!(path.exists(), "`{}` is not built: run `cargo build --workspace` first", path.display());
+    assert!(
+        path.exists(),
+        "`{}` is not built: run `cargo build --workspace` first",
+        path.display()
+    );
     path
 }
 
 /// Runs a program of the suite and returns what it printed, whatever its exit code.
 pub fn run(name: &str, args: &[&str]) -> Output {
-    Command::new(program(name)).args(args).output().expect("a built program starts")
+    Command::new(program(name))
+        .args(args)
+        .output()
+        .expect("a built program starts")
 }
 
 /// Runs a program that must succeed and returns its stdout.
@@ -63,10 +73,12 @@ pub fn run_json(name: &str, args: &[&str]) -> serde_json::Value {
 /// Every file below the workspace's folders of code with one of the endings, `target` left out.
 pub fn sources(endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut open: Vec<PathBuf> = ["gguf", "quantize", "convert", "imatrix", "inspect", "runtime", "tests"]
-        .iter()
-        .map(|d| workspace().join(d))
-        .collect();
+    let mut open: Vec<PathBuf> = [
+        "gguf", "quantize", "convert", "imatrix", "inspect", "runtime", "tests",
+    ]
+    .iter()
+    .map(|d| workspace().join(d))
+    .collect();
     while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(&folder).expect("a folder of the workspace can be listed") {
             let path = entry.expect("an entry of the workspace can be read").path();

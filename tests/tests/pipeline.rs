@@ -19,9 +19,14 @@ impl Work {
     fn get() -> &'static Self {
         static WORK: OnceLock<Work> = OnceLock::new();
         WORK.get_or_init(|| {
-            let work = Work { folder: tempfile::tempdir().expect("a temporary folder can be made") };
+            let work = Work {
+                folder: tempfile::tempdir().expect("a temporary folder can be made"),
+            };
             let model = data("qwen3moe");
-            run_ok("gguf-convert", &[s(&model), "-o", s(&work.bf16()), "--outtype", "bf16", "--quiet"]);
+            run_ok(
+                "gguf-convert",
+                &[s(&model), "-o", s(&work.bf16()), "--outtype", "bf16", "--quiet"],
+            );
             work
         })
     }
@@ -36,7 +41,10 @@ impl Work {
 
     /// Quantizes and returns the output.
     fn quantized(&self, file_type: &str, imatrix: bool) -> PathBuf {
-        let out = self.path(&format!("{file_type}{}.gguf", if imatrix { "+imatrix" } else { "" }));
+        let out = self.path(&format!(
+            "{file_type}{}.gguf",
+            if imatrix { "+imatrix" } else { "" }
+        ));
         let matrix = data("golden/qwen3moe.imatrix.gguf");
         let bf16 = self.bf16();
         let mut args = vec!["--quiet", "--force"];
@@ -66,7 +74,19 @@ fn s(path: &Path) -> &str {
 
 fn perplexity(model: &Path, more: &[&str]) -> Value {
     let text = data("evaluation.txt");
-    let mut args = vec!["-m", s(model), "-f", s(&text), "-c", "256", "-b", "256", "-t", "2", "--quiet"];
+    let mut args = vec![
+        "-m",
+        s(model),
+        "-f",
+        s(&text),
+        "-c",
+        "256",
+        "-b",
+        "256",
+        "-t",
+        "2",
+        "--quiet",
+    ];
     args.extend(more);
     run_json("gguf-perplexity", &args)
 }
@@ -74,7 +94,10 @@ fn perplexity(model: &Path, more: &[&str]) -> Value {
 fn within(found: Option<f64>, expected: f64, relative: f64, what: &str) {
     let found = found.unwrap_or_else(|| panic!("{what}: no number in the output"));
     let error = (found / expected - 1.0).abs();
-    assert!(error <= relative, "{what}: expected {expected} within {relative}, found {found}");
+    assert!(
+        error <= relative,
+        "{what}: expected {expected} within {relative}, found {found}"
+    );
 }
 
 fn golden_quantize() -> BTreeMap<String, Value> {
@@ -88,7 +111,9 @@ fn digests(path: &Path) -> BTreeMap<String, (String, String)> {
         .iter()
         .map(|t| {
             let bytes = file.tensor_bytes(t).expect("an output's tensors can be read");
-            let digest = Sha256::digest(&bytes).iter().fold(String::new(), |a, b| a + &format!("{b:02x}"));
+            let digest = Sha256::digest(&bytes)
+                .iter()
+                .fold(String::new(), |a, b| a + &format!("{b:02x}"));
             (t.name.clone(), (t.type_name(), digest))
         })
         .collect()
@@ -98,7 +123,10 @@ fn digests(path: &Path) -> BTreeMap<String, (String, String)> {
 fn every_file_type_has_the_reference_s_bits() {
     let work = Work::get();
     let golden = golden_quantize();
-    assert!(golden.len() >= 26, "the golden file lists every file type with and without imatrix");
+    assert!(
+        golden.len() >= 26,
+        "the golden file lists every file type with and without imatrix"
+    );
     for (case, expected) in &golden {
         let (file_type, imatrix) = match case.strip_suffix("+imatrix") {
             Some(t) => (t, true),
@@ -110,7 +138,11 @@ fn every_file_type_has_the_reference_s_bits() {
         for t in tensors {
             let name = t[0].as_str().expect("a name");
             let (type_name, digest) = &found[name];
-            assert_eq!(type_name, t[2].as_str().expect("a type"), "{case}: type of {name}");
+            assert_eq!(
+                type_name,
+                t[2].as_str().expect("a type"),
+                "{case}: type of {name}"
+            );
             assert_eq!(digest, t[3].as_str().expect("a digest"), "{case}: bits of {name}");
         }
     }
@@ -139,12 +171,23 @@ fn perplexity_and_divergence_are_the_reference_s() {
             continue;
         }
         let model = work.quantized(file_type, imatrix);
-        let stats = perplexity(&model, &["--kl-divergence-base", s(work.base()), "--kl-divergence"]);
-        within(stats["ppl"].as_f64(), expected["ppl"].as_f64().expect("ppl"), 0.002, case);
+        let stats = perplexity(
+            &model,
+            &["--kl-divergence-base", s(work.base()), "--kl-divergence"],
+        );
+        within(
+            stats["ppl"].as_f64(),
+            expected["ppl"].as_f64().expect("ppl"),
+            0.002,
+            case,
+        );
         let kld = stats["kld"]["mean"].as_f64().expect("a mean divergence");
         let wanted = expected["kld"].as_f64().expect("kld");
         let error = (kld - wanted).abs();
-        assert!(error <= 2e-5 || error <= 0.25 * wanted, "{case}: divergence {kld}, expected {wanted}");
+        assert!(
+            error <= 2e-5 || error <= 0.25 * wanted,
+            "{case}: divergence {kld}, expected {wanted}"
+        );
         n += 1;
     }
     assert!(n >= 9, "only {n} file types were compared");
@@ -155,7 +198,21 @@ fn the_importance_matrix_is_the_reference_s() {
     let work = Work::get();
     let out = work.path("imatrix.gguf");
     let (bf16, text) = (work.bf16(), data("calibration.txt"));
-    let args = ["-m", s(&bf16), "-f", s(&text), "-o", s(&out), "-c", "256", "-b", "256", "-t", "2", "--quiet"];
+    let args = [
+        "-m",
+        s(&bf16),
+        "-f",
+        s(&text),
+        "-o",
+        s(&out),
+        "-c",
+        "256",
+        "-b",
+        "256",
+        "-t",
+        "2",
+        "--quiet",
+    ];
     run_ok("gguf-imatrix", &args);
     let found = gguf_imatrix_format::Imatrix::read(&out).expect("our matrix opens");
     let golden =
@@ -166,9 +223,19 @@ fn the_importance_matrix_is_the_reference_s() {
         let total = |c: &[u64]| c.iter().sum::<u64>();
         assert_eq!(total(&f.counts), total(&g.counts), "{name}: total count");
         for (a, b) in f.counts.iter().zip(&g.counts) {
-            assert!(a.abs_diff(*b) <= 3, "{name}: counts {:?}, expected {:?}", f.counts, g.counts);
+            assert!(
+                a.abs_diff(*b) <= 3,
+                "{name}: counts {:?}, expected {:?}",
+                f.counts,
+                g.counts
+            );
         }
-        let diff: f64 = f.sums.iter().zip(&g.sums).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+        let diff: f64 = f
+            .sums
+            .iter()
+            .zip(&g.sums)
+            .map(|(a, b)| f64::from(a - b).powi(2))
+            .sum();
         let norm: f64 = g.sums.iter().map(|b| f64::from(*b).powi(2)).sum();
         let error = (diff / norm).sqrt();
         assert!(error <= 5e-3, "{name}: relative L2 error {error}");
@@ -181,7 +248,10 @@ fn outputs_are_sound_and_private() {
     let out = work.quantized("Q4_K_M", true);
     run_ok("gguf-inspect", &["check", s(&out)]);
     let bytes = std::fs::read(&out).expect("an output can be read");
-    for secret in [s(work.folder.path()), s(data("").parent().expect("data lies in a folder"))] {
+    for secret in [
+        s(work.folder.path()),
+        s(data("").parent().expect("data lies in a folder")),
+    ] {
         let found = bytes.windows(secret.len()).any(|w| w == secret.as_bytes());
         assert!(!found, "the path {secret} stands in an output");
     }
@@ -192,14 +262,21 @@ fn programs_say_what_is_wrong_in_one_line_and_write_nothing() {
     let work = Work::get();
     let (bf16, none, out) = (work.bf16(), work.path("none"), work.path("not-written.gguf"));
     let short = work.path("short.txt");
-    #[expect(clippy::disallowed_methods, reason = "the text is an input of the test, not an output of the suite")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the text is an input of the test, not an output of the suite"
+    )]
     std::fs::write(&short, "too short").expect("a text can be written");
     let cases: &[(&str, &[&str], i32)] = &[
         ("gguf-convert", &[s(&none), "-o", s(&out)], 2),
         ("gguf-quantize", &[s(&bf16), s(&out), "Q9_Z"], 2),
         ("gguf-quantize", &[s(&bf16), s(&bf16), "Q8_0"], 2),
         ("gguf-quantize", &[s(&none), s(&out), "Q8_0"], 2),
-        ("gguf-imatrix", &["-m", s(&bf16), "-f", s(&short), "-o", s(&out)], 1),
+        (
+            "gguf-imatrix",
+            &["-m", s(&bf16), "-f", s(&short), "-o", s(&out)],
+            1,
+        ),
         ("gguf-perplexity", &["-m", s(&bf16), "-f", s(&short)], 1),
         ("gguf-perplexity", &["-m", s(&short), "-f", s(&short)], 1),
         ("gguf-bench", &["-m", s(&none)], 2),

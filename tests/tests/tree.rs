@@ -6,7 +6,11 @@ use suite_tests::{sources, workspace};
 
 /// The only modules that may re-allow `unsafe`, as ARCHITECTURE.md lists them.
 fn may_be_unsafe(path: &Path) -> bool {
-    let p = path.strip_prefix(workspace()).expect("sources lie in the workspace").to_string_lossy().into_owned();
+    let p = path
+        .strip_prefix(workspace())
+        .expect("sources lie in the workspace")
+        .to_string_lossy()
+        .into_owned();
     p == "gguf/src/source/mmap.rs"
         || p == "gguf/blocks/src/x86.rs"
         || (p.starts_with("gguf/blocks/src/types/") && p.ends_with("/x86.rs"))
@@ -22,16 +26,23 @@ fn unsafe_stands_only_where_the_architecture_says() {
         .filter(|p| !may_be_unsafe(p))
         .filter(|p| {
             let text = std::fs::read_to_string(p).expect("a source is UTF-8");
-            text.lines().any(|l| !l.trim_start().starts_with("//") && word.iter().any(|w| l.contains(w)))
+            text.lines()
+                .any(|l| !l.trim_start().starts_with("//") && word.iter().any(|w| l.contains(w)))
         })
         .map(|p| p.display().to_string())
         .collect();
-    assert!(strays.is_empty(), "`unsafe` outside the named modules: {strays:?}");
+    assert!(
+        strays.is_empty(),
+        "`unsafe` outside the named modules: {strays:?}"
+    );
 }
 
 /// Spellings of unsafe code; put together here so that this file does not match itself.
 fn regex_like_unsafe() -> Vec<String> {
-    ["{", "fn", "impl", "extern"].iter().map(|tail| format!("{} {tail}", concat!("un", "safe"))).collect()
+    ["{", "fn", "impl", "extern"]
+        .iter()
+        .map(|tail| format!("{} {tail}", concat!("un", "safe")))
+        .collect()
 }
 
 #[test]
@@ -39,7 +50,10 @@ fn files_stay_short_enough_to_read() {
     let long: Vec<String> = sources(&["rs"])
         .into_iter()
         .filter_map(|p| {
-            let n = std::fs::read_to_string(&p).expect("a source is UTF-8").lines().count();
+            let n = std::fs::read_to_string(&p)
+                .expect("a source is UTF-8")
+                .lines()
+                .count();
             (n > 600).then(|| format!("{} ({n} lines)", p.display()))
         })
         .collect();
@@ -48,8 +62,10 @@ fn files_stay_short_enough_to_read() {
 
 #[test]
 fn nothing_is_left_unfinished() {
-    let marks: Vec<String> =
-        ["todo!(", "unimplemented!(", "#[ign"].iter().map(|m| (*m).to_owned()).collect();
+    let marks: Vec<String> = ["todo!(", "unimplemented!(", "#[ign"]
+        .iter()
+        .map(|m| (*m).to_owned())
+        .collect();
     let this = workspace().join("tests/tests/tree.rs");
     let found: Vec<String> = sources(&["rs"])
         .into_iter()
@@ -65,9 +81,16 @@ fn nothing_is_left_unfinished() {
 
 #[test]
 fn documents_exist_and_the_top_level_is_as_designed() {
-    for name in
-        ["README.md", "ARCHITECTURE.md", "STYLE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "demo.sh", ".ci/run"]
-    {
+    for name in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "STYLE.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        "demo.sh",
+        ".ci/run",
+    ] {
         assert!(workspace().join(name).exists(), "`{name}` is missing");
     }
     let folders: Vec<String> = std::fs::read_dir(workspace())
@@ -79,5 +102,10 @@ fn documents_exist_and_the_top_level_is_as_designed() {
         .collect();
     let mut folders = folders;
     folders.sort();
-    assert_eq!(folders, ["convert", "gguf", "imatrix", "inspect", "quantize", "runtime", "tests"]);
+    assert_eq!(
+        folders,
+        [
+            "convert", "gguf", "imatrix", "inspect", "quantize", "runtime", "tests"
+        ]
+    );
 }

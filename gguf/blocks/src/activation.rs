@@ -1,7 +1,9 @@
 //! Activations quantized to 8 bits for integer products: groups of 32 values with a scale each.
 //!
-//! Per group: `d = max|x| / 127` and `q = round_ties_even(x * (127 / max|x|))`. A group whose largest value is
-//! below [`TINY`] has `d = 0` and `q = 0`; a group with a value that is not finite has `d = NaN` and `q = 0`, so
+//! The largest magnitude is taken over a span of one or more groups: `d = max|x| / 127` and
+//! `q = round_ties_even(x * (127 / max|x|))`. Products with types of super-blocks use spans of a super-block,
+//! others spans of a group, as the reference does, whose divergences are then met. A span whose largest value is
+//! below [`TINY`] has `d = 0` and `q = 0`; a span with a value that is not finite has `d = NaN` and `q = 0`, so
 //! that it shows in every product. Sums over the values, times `d`, are kept next to the scale because types
 //! with a minimum or an offset need them.
 
@@ -45,8 +47,14 @@ pub struct Q8Row<'a> {
     pub scales: &'a [GroupScale],
 }
 
-/// Quantizes `x`, a multiple of 32 values, into as many `q` and one entry of `scales` for each 32.
-pub fn quantize(cpu: Cpu, x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
+/// Quantizes `x` into as many `q` and one entry of `scales` for each 32. `span` values share the largest
+/// magnitude: a multiple of 32 that divides the length of `x`.
+pub fn quantize(cpu: Cpu, span: usize, x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
+    assert!(
+        span > 0 && span.is_multiple_of(GROUP) && x.len().is_multiple_of(span),
+        "{} activations in spans of {span}",
+        x.len()
+    );
     assert!(
         x.len() == q.len() && x.len() == scales.len() * GROUP,
         "activation row of {} values",
@@ -54,39 +62,53 @@ pub fn quantize(cpu: Cpu, x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
     );
     match cpu.level() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => crate::x86::quantize(x, q, scales),
-        _ => quantize_with(x, q, scales, group),
+        Level::Avx2 => crate::x86::quantize(span, x, q, scales),
+        _ => quantize_with(span, x, q, scales, max_bits, fill),
     }
 }
 
-/// Runs a level's `group`, which gives the largest magnitude's bits, and `q` and its sums for a factor.
+/// Runs a level's `max_bits`, the bits of a group's largest magnitude, and `fill`, which rounds the products of a
+/// group with a factor and returns the sums of both halves.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "compiled again for each level")]
 pub(crate) fn quantize_with(
+    span: usize,
     x: &[f32],
     q: &mut [i8],
     scales: &mut [GroupScale],
-    group: impl Fn(&[f32; GROUP], &mut [i8; GROUP]) -> GroupScale,
+    max_bits: impl Fn(&[f32; GROUP]) -> u32,
+    fill: impl Fn(&[f32; GROUP], f32, &mut [i8; GROUP]) -> [i32; 2],
 ) {
+    let n = span / GROUP;
     let (x, _) = x.as_chunks::<GROUP>();
     let (q, _) = q.as_chunks_mut::<GROUP>();
-    for ((x, q), scale) in x.iter().zip(q).zip(scales) {
-        *scale = group(x, q);
+    for ((x, q), scales) in x.chunks(n).zip(q.chunks_mut(n)).zip(scales.chunks_mut(n)) {
+        match range(x.iter().fold(0, |m, x| m.max(max_bits(x)))) {
+            Range::Flat(scale) => {
+                q.fill([0; GROUP]);
+                scales.fill(scale);
+            }
+            Range::Scaled { factor, d } => {
+                for ((x, q), scale) in x.iter().zip(q).zip(scales) {
+                    *scale = GroupScale::new(d, fill(x, factor, q));
+                }
+            }
+        }
     }
 }
 
-/// What the magnitudes of a group lead to.
-pub(crate) enum Range {
-    /// Nothing to quantize: this is the group's scale, all values are 0.
+/// What the magnitudes of a span lead to.
+enum Range {
+    /// Nothing to quantize: this is the scale of its groups, all values are 0.
     Flat(GroupScale),
     /// `q = round(x * factor)`, and `x` is about `d * q`.
     Scaled { factor: f32, d: f32 },
 }
 
-/// Judges a group by the bits of its largest magnitude: as integers, magnitudes order as values do, and NaN
+/// Judges a span by the bits of its largest magnitude: as integers, magnitudes order as values do, and NaN
 /// is above everything.
 #[inline]
-pub(crate) fn range(max_bits: u32) -> Range {
+fn range(max_bits: u32) -> Range {
     let max = f32::from_bits(max_bits);
     if !max.is_finite() {
         return Range::Flat(GroupScale {
@@ -104,26 +126,16 @@ pub(crate) fn range(max_bits: u32) -> Range {
     }
 }
 
-#[inline]
-pub(crate) fn scale_of(d: f32, sums: [i32; 2]) -> GroupScale {
-    GroupScale::new(d, sums)
+fn max_bits(x: &[f32; GROUP]) -> u32 {
+    x.iter().fold(0, |m, v| m.max(v.abs().to_bits()))
 }
 
-fn group(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> GroupScale {
-    let max_bits = x.iter().fold(0, |m, v| m.max(v.abs().to_bits()));
-    match range(max_bits) {
-        Range::Flat(scale) => {
-            *q = [0; GROUP];
-            scale
-        }
-        Range::Scaled { factor, d } => {
-            for (q, x) in q.iter_mut().zip(x) {
-                *q = (x * factor).round_ties_even() as i8;
-            }
-            let sum = |half: &[i8]| half.iter().map(|&q| i32::from(q)).sum();
-            scale_of(d, [sum(&q[..GROUP / 2]), sum(&q[GROUP / 2..])])
-        }
+fn fill(x: &[f32; GROUP], factor: f32, q: &mut [i8; GROUP]) -> [i32; 2] {
+    for (q, x) in q.iter_mut().zip(x) {
+        *q = (x * factor).round_ties_even() as i8;
     }
+    let sum = |half: &[i8]| half.iter().map(|&q| i32::from(q)).sum();
+    [sum(&q[..GROUP / 2]), sum(&q[GROUP / 2..])]
 }
 
 #[cfg(test)]

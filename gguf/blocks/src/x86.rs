@@ -26,7 +26,7 @@ use std::arch::x86_64::{
     _mm256_unpacklo_epi64,
 };
 
-use crate::activation::{GROUP, GroupScale, Range, quantize_with, range, scale_of};
+use crate::activation::{GROUP, GroupScale, quantize_with};
 use crate::kernel::pieces;
 use crate::tile::{Panel, ROWS, Tile};
 
@@ -241,14 +241,21 @@ pub(crate) fn unpack_pieces<const N: usize, const C: usize>(
 }
 
 /// The AVX2 twin of the portable quantizer. Reached only for a [`crate::Cpu`] of that level.
-pub(crate) fn quantize(x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
+pub(crate) fn quantize(span: usize, x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
     // SAFETY: `activation::quantize` calls this for a `Cpu` that has AVX2, F16C and FMA, nothing else does.
-    unsafe { quantize_avx2(x, q, scales) }
+    unsafe { quantize_avx2(span, x, q, scales) }
 }
 
 #[target_feature(enable = "avx2,f16c")]
-fn quantize_avx2(x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
-    quantize_with(x, q, scales, |x, q| quantize_group(x, q));
+fn quantize_avx2(span: usize, x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
+    quantize_with(
+        span,
+        x,
+        q,
+        scales,
+        |x| max_bits(x),
+        |x, factor, q| fill(x, factor, q),
+    );
 }
 
 /// Loads eight floats.
@@ -261,9 +268,16 @@ fn load8(x: &[f32; 8]) -> __m256 {
 
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn quantize_group(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> GroupScale {
+fn load_group(x: &[f32; GROUP]) -> [__m256; 4] {
     let x = x.as_chunks::<8>().0;
-    let v = [load8(&x[0]), load8(&x[1]), load8(&x[2]), load8(&x[3])];
+    [load8(&x[0]), load8(&x[1]), load8(&x[2]), load8(&x[3])]
+}
+
+/// Bits of the largest magnitude of a group.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn max_bits(x: &[f32; GROUP]) -> u32 {
+    let v = load_group(x);
     // Bits of magnitudes are not negative as integers, so the signed maximum orders them.
     let magnitude = |v| _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fff_ffff));
     let max8 = _mm256_max_epi32(
@@ -273,13 +287,15 @@ fn quantize_group(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> GroupScale {
     let max4 = _mm_max_epi32(_mm256_castsi256_si128(max8), _mm256_extracti128_si256::<1>(max8));
     let max2 = _mm_max_epi32(max4, _mm_shuffle_epi32::<0b11_10>(max4));
     let max1 = _mm_max_epi32(max2, _mm_shuffle_epi32::<0b01>(max2));
-    let (factor, d) = match range(_mm_cvtsi128_si32(max1) as u32) {
-        Range::Flat(scale) => {
-            *q = [0; GROUP];
-            return scale;
-        }
-        Range::Scaled { factor, d } => (_mm256_set1_ps(factor), d),
-    };
+    _mm_cvtsi128_si32(max1) as u32
+}
+
+/// Rounds the products of a group with `factor`; the sums of both halves.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn fill(x: &[f32; GROUP], factor: f32, q: &mut [i8; GROUP]) -> [i32; 2] {
+    let v = load_group(x);
+    let factor = _mm256_set1_ps(factor);
     // The conversion rounds ties to even.
     let int = |i: usize| _mm256_cvtps_epi32(_mm256_mul_ps(v[i], factor));
     let (i0, i1, i2, i3) = (int(0), int(1), int(2), int(3));
@@ -291,5 +307,5 @@ fn quantize_group(x: &[f32; GROUP], q: &mut [i8; GROUP]) -> GroupScale {
     let bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     // SAFETY: the reference is to 32 writable bytes, and the store needs no alignment.
     unsafe { _mm256_storeu_si256(q.as_mut_ptr().cast(), bytes) };
-    scale_of(d, [_mm_cvtsi128_si32(sums), _mm_extract_epi32::<1>(sums)])
+    [_mm_cvtsi128_si32(sums), _mm_extract_epi32::<1>(sums)]
 }

@@ -1,11 +1,11 @@
 //! Activation rows in front of a product.
 
 use gguf_blocks::Cpu;
-use gguf_blocks::kernel::RoundActivations;
 use gguf_blocks::activation::{GROUP, GroupScale, Q8Row, quantize};
+use gguf_blocks::kernel::RoundActivations;
 use rayon::prelude::*;
 
-/// Values that one task quantizes.
+/// Values that one task quantizes: a whole number of spans.
 const TASK: usize = 1 << 15;
 
 /// Activation rows in front of a product: f32, and quantized when a type with integer kernels needs it.
@@ -17,8 +17,8 @@ pub struct Acts {
     x: Vec<f32>,
     q: Vec<i8>,
     scales: Vec<GroupScale>,
-    /// Whether `q` and `scales` belong to `x`.
-    quantized: bool,
+    /// The span with which `q` and `scales` were made of `x`, if they were.
+    quantized: Option<usize>,
     rounded: Vec<f32>,
     /// The rounding that made `rounded` of `x`.
     rounding: Option<RoundActivations>,
@@ -44,7 +44,7 @@ impl Acts {
 
     /// The forms made of the rows are no longer theirs.
     fn forget(&mut self) {
-        self.quantized = false;
+        self.quantized = None;
         self.rounding = None;
         self.use_rounded = false;
     }
@@ -95,7 +95,10 @@ impl Acts {
     pub(super) fn round(&mut self, round: Option<RoundActivations>) {
         self.use_rounded = round.is_some();
         let Some(round) = round else { return };
-        if self.rounding.is_some_and(|made| std::ptr::fn_addr_eq(made, round)) {
+        if self
+            .rounding
+            .is_some_and(|made| std::ptr::fn_addr_eq(made, round))
+        {
             return;
         }
         self.rounded.resize(self.x.len(), 0.0);
@@ -106,22 +109,22 @@ impl Acts {
         self.rounding = Some(round);
     }
 
-    /// Quantizes all rows unless that has been done. The length of a row must be a multiple of 32.
-    pub(super) fn quantize(&mut self, cpu: Cpu) {
-        if self.quantized {
+    /// Quantizes all rows in spans unless that has been done. A row must be a whole number of spans.
+    pub(super) fn quantize(&mut self, cpu: Cpu, span: usize) {
+        if self.quantized == Some(span) {
             return;
         }
         self.q.resize(self.x.len(), 0);
         self.scales.resize(self.x.len() / GROUP, GroupScale::default());
         if self.x.len() <= TASK {
-            quantize(cpu, &self.x, &mut self.q, &mut self.scales);
+            quantize(cpu, span, &self.x, &mut self.q, &mut self.scales);
         } else {
             self.x
                 .par_chunks(TASK)
                 .zip(self.q.par_chunks_mut(TASK))
                 .zip(self.scales.par_chunks_mut(TASK / GROUP))
-                .for_each(|((x, q), scales)| quantize(cpu, x, q, scales));
+                .for_each(|((x, q), scales)| quantize(cpu, span, x, q, scales));
         }
-        self.quantized = true;
+        self.quantized = Some(span);
     }
 }

@@ -13,6 +13,7 @@ mod product;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use gguf_blocks::activation::GROUP;
 use gguf_blocks::kernel::Kernel;
 use gguf_blocks::{Cpu, Format};
 
@@ -87,7 +88,7 @@ fn prepare(cpu: Cpu, w: &Weights<'_>, x: &mut Acts) -> Path {
     );
     let path = Path::of(cpu, w);
     match path {
-        Path::Kernel(Kernel::Int { .. }) => x.quantize(cpu),
+        Path::Kernel(Kernel::Int { .. }) => x.quantize(cpu, w.format.geometry.block_elems.max(GROUP)),
         Path::Kernel(Kernel::Float { round, .. }) => x.round(round),
         Path::Decoder(_) => x.round(None),
     }

@@ -311,10 +311,10 @@ fn new_rows_are_quantized_again_and_bad_values_show() {
 fn rows_are_quantized_alike_in_one_piece_and_in_parallel() {
     let random = &mut Random(7);
     let mut x = acts(random, 80, 1024);
-    x.quantize(Cpu::best());
+    x.quantize(Cpu::best(), 256);
     for t in 0..80 {
         let (mut q, mut scales) = (vec![0; 1024], vec![GroupScale::default(); 1024 / GROUP]);
-        quantize(Cpu::best(), x.row(t), &mut q, &mut scales);
+        quantize(Cpu::best(), 256, x.row(t), &mut q, &mut scales);
         assert_eq!((x.q8_row(t).q, x.q8_row(t).scales), (&q[..], &scales[..]));
     }
 }

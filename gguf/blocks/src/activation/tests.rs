@@ -2,9 +2,13 @@ use super::*;
 use crate::test_random::Random;
 
 fn quantized(cpu: Cpu, x: &[f32]) -> (Vec<i8>, Vec<GroupScale>) {
+    quantized_in(cpu, GROUP, x)
+}
+
+fn quantized_in(cpu: Cpu, span: usize, x: &[f32]) -> (Vec<i8>, Vec<GroupScale>) {
     let mut q = vec![1; x.len()];
     let mut scales = vec![GroupScale::default(); x.len() / GROUP];
-    quantize(cpu, x, &mut q, &mut scales);
+    quantize(cpu, span, x, &mut q, &mut scales);
     (q, scales)
 }
 
@@ -35,6 +39,8 @@ fn levels_agree_on_any_floats() {
             let (q2, scales2) = quantized(Cpu::at_most(level), x);
             assert_eq!(q, q2, "{level:?} {x:?}");
             assert_eq!(bits(&scales), bits(&scales2), "{level:?} {x:?}");
+            let [one, two] = [Level::Portable, level].map(|l| quantized_in(Cpu::at_most(l), x.len(), x));
+            assert_eq!((one.0, bits(&one.1)), (two.0, bits(&two.1)), "{level:?} {x:?}");
         }
         assert!(q.iter().all(|&q| q >= -127));
     }
@@ -52,6 +58,16 @@ fn values_come_back_within_half_a_step() {
         let sum = |q: &[i8]| s.d * q.iter().map(|&q| i32::from(q)).sum::<i32>() as f32;
         assert_eq!((s.sum, s.half), (sum(q), [sum(&q[..16]), sum(&q[16..])]));
     }
+}
+
+#[test]
+fn the_groups_of_a_span_share_the_largest_magnitude() {
+    let mut x = [0.25; 4 * GROUP];
+    x[GROUP + 5] = -127.0;
+    let (q, scales) = quantized_in(Cpu::best(), 2 * GROUP, &x);
+    assert_eq!(scales.iter().map(|s| s.d).collect::<Vec<_>>()[..2], [1.0, 1.0]);
+    assert_eq!((q[0], q[GROUP + 5]), (0, -127));
+    assert_eq!((q[2 * GROUP], scales[2].d), (127, 0.25 / 127.0));
 }
 
 #[test]
