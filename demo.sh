@@ -41,7 +41,7 @@ say "gguf-perplexity: the base"
 
 row() { # name file json bench
     local bytes=$(wc -c <"$2")
-    local bpw=$("$bin/gguf-inspect" "$2" --json | number bits_per_weight)
+    local bpw=$("$bin/gguf-inspect" "$2" --json | sed -n '/^  "totals"/,$p' | number bits_per_weight)
     local kld=$(number mean_kld <"$3")
     printf '%-16s %10d %8.3f %10.4f %10.6f %10.0f %10.0f\n' "$1" "$bytes" "$bpw" "$(number ppl <"$3")" \
         "${kld:-0}" "$(number pp <"$4")" "$(number tg <"$4")" >>"$out/table.txt"
