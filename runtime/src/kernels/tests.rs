@@ -1,4 +1,5 @@
 use gguf_blocks::activation::{GROUP, GroupScale, quantize};
+use gguf_blocks::kernel::Kernel;
 use gguf_blocks::{Cpu, Format, Importance, Level, registry};
 
 use super::{Acts, Weights, matmul, matmul_grouped};
@@ -65,16 +66,26 @@ fn product(cpu: Cpu, w: Weights<'_>, x: &mut Acts) -> Vec<f32> {
     y
 }
 
-/// Decoded weights times activations in f64, and the bound of what rounding the activations can change.
-fn exact(w: Weights<'_>, x: &Acts, quantized: bool) -> Vec<(f64, f64)> {
+/// Decoded weights times activations in f64, and the bound of what quantizing the activations can change. Those
+/// that a type has rounded are rounded here too.
+fn exact(w: Weights<'_>, x: &Acts) -> Vec<(f64, f64)> {
+    let path = super::Path::of(Cpu::best(), &w);
+    let quantized = path.is_int();
+    let span = w.format.geometry.block_elems.max(GROUP);
     let mut out = Vec::new();
     for t in 0..x.n() {
-        let x = x.row(t);
+        let mut x = x.rows()[t * w.n_cols..][..w.n_cols].to_vec();
+        if let super::Path::Kernel(Kernel::Float {
+            round: Some(round), ..
+        }) = path
+        {
+            round(&x.clone(), &mut x);
+        }
         for bytes in w.bytes.chunks(row_bytes(w.format, w.n_cols)) {
             let mut row = vec![0.0; w.n_cols];
             w.format.decode.expect("types here have values")(bytes, &mut row);
             let (mut sum, mut bound) = (0.0, 0.0);
-            for (w, x) in row.chunks(GROUP).zip(x.chunks(GROUP)) {
+            for (w, x) in row.chunks(span).zip(x.chunks(span)) {
                 let max = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
                 for (&w, &x) in w.iter().zip(x) {
                     let product = f64::from(w) * f64::from(x);
@@ -114,8 +125,7 @@ fn products_are_close_to_exact_ones() {
                     n_mats: 1,
                 };
                 let mut x = acts(random, n, n_cols);
-                let quantized = super::Path::of(Cpu::best(), &w).is_int();
-                let expected = exact(w, &x, quantized);
+                let expected = exact(w, &x);
                 for &level in Level::ALL {
                     let y = product(Cpu::at_most(level), w, &mut x);
                     for (i, (y, (exact, bound))) in y.iter().zip(&expected).enumerate() {
@@ -275,7 +285,7 @@ fn types_without_kernels_go_through_their_decoder() {
         n_mats: 1,
     };
     let mut x = acts(random, 10, 288);
-    let expected = exact(w, &x, false);
+    let expected = exact(w, &x);
     let y = product(Cpu::best(), w, &mut x);
     for (y, (exact, bound)) in y.iter().zip(expected) {
         assert!((f64::from(*y) - exact).abs() <= bound);

@@ -222,3 +222,21 @@ pub(crate) fn relative_l2(found: &[f32], expected: &[f32]) -> f64 {
     let norm: f64 = expected.iter().map(|&b| square(f64::from(b))).sum();
     (diff / norm).sqrt()
 }
+
+/// A model's file with every tensor in F32.
+pub(crate) fn in_f32(path: &Path) -> GgufFile {
+    let from = GgufFile::open(path).unwrap();
+    let specs = from.tensors.iter().map(|t| TensorSpec {
+        type_id: registry::by_name("F32").unwrap().id,
+        ..TensorSpec::from(t)
+    });
+    let layout = Layout::plan(&from.metadata, specs.collect()).unwrap();
+    let mut writer = Writer::new(Vec::new(), &layout).unwrap();
+    for t in &from.tensors {
+        let mut values = vec![0.0; t.shape.n_elems() as usize];
+        t.format().unwrap().decode.unwrap()(&from.tensor_bytes(t).unwrap(), &mut values);
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        writer.write(&bytes).unwrap();
+    }
+    GgufFile::from_source(source::bytes(path.to_owned(), writer.finish().unwrap())).unwrap()
+}

@@ -1,6 +1,6 @@
 //! Logits against definitions and against the checkpoint's own, however a batch is cut.
 
-use crate::common::{N_EMBD, N_EXPERT, N_USED, Random, Tiny, data, relative_l2, shared};
+use crate::common::{N_EMBD, N_EXPERT, N_USED, Random, Tiny, data, in_f32, relative_l2, shared};
 use crate::naive::Naive;
 use gguf_blocks::{Cpu, Level};
 use gguf_runtime::{Error, Input, Model, Observe, Session, Settings, Token};
@@ -315,7 +315,8 @@ fn the_trained_model_has_its_checkpoint_s_logits() {
         .chunks_exact(4)
         .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
         .collect();
-    let model = Model::open(&path).unwrap();
+    // In front of BF16 weights activations would be rounded.
+    let model = Model::bind(in_f32(&path)).unwrap();
     let mut naive = Naive::new(&model);
     let exact = naive.logits(&ids);
     // The checkpoint's logits come from a model that had been BF16 as a whole: its frequencies are rounded.
