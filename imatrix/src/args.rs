@@ -65,19 +65,7 @@ impl Args {
                 "context: expected at least {MIN_CTX} tokens, found {n_ctx}"
             )));
         }
-        let path = &self.file;
-        let bytes = std::fs::read(path).map_err(|source| gguf::Error::Io {
-            action: "read",
-            path: path.clone(),
-            source,
-        })?;
-        String::from_utf8(bytes).map_err(|e| {
-            let at = e.utf8_error().valid_up_to();
-            Failure::Input(format!(
-                "`{}` at byte {at}: expected UTF-8 text, found other bytes",
-                path.display()
-            ))
-        })
+        gguf_cli::read_text(&self.file)
     }
 
     /// Files that the output must not replace.

@@ -21,7 +21,6 @@
 mod args;
 mod collect;
 mod coverage;
-mod ppl;
 mod run;
 
 use gguf_runtime::options::TwoLetter;

@@ -12,7 +12,7 @@ use gguf_runtime::{Error, Model, Observe, Session, Tokenizer};
 use crate::args::{Args, Form};
 use crate::collect::Collector;
 use crate::coverage;
-use crate::ppl::Perplexity;
+use gguf_runtime::perplexity::score::{LogSum, Perplexity};
 
 /// Runs the program.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -125,13 +125,13 @@ impl<'a> Talk<'a> {
                 continue;
             }
             if let Some(p) = &mut self.perplexity {
-                p.add(logits, self.chunks.target((chunk, pos)) as usize)
-                    .map_err(|token| Error::NonFinite {
-                        chunk: chunk + 1,
-                        pos,
-                        token,
-                        value: logits[token],
-                    })?;
+                let sum = LogSum::of(logits).map_err(|token| Error::NonFinite {
+                    chunk: chunk + 1,
+                    pos,
+                    token,
+                    value: logits[token],
+                })?;
+                p.add(sum.nll(logits[self.chunks.target((chunk, pos)) as usize]));
             }
             if pos + 1 == scored.end {
                 self.end_chunk(chunk)?;
@@ -153,7 +153,7 @@ impl<'a> Talk<'a> {
 
     fn finish(self, args: &Args, imatrix: &Imatrix) -> Result<()> {
         if let Some(p) = &self.perplexity {
-            let error = p.error().map_or("unknown".to_owned(), |e| format!("{e:.5}"));
+            let error = p.stderr().map_or("unknown".to_owned(), |e| format!("{e:.5}"));
             gguf_cli::print_data(&format!("\nFinal estimate: PPL = {:.4} +/- {error}", p.value()))?;
         }
         if !args.talk.quiet {

@@ -25,6 +25,7 @@ mod progress;
 mod run;
 mod table;
 mod talk;
+mod text;
 
 pub use args::{OutputArgs, TalkArgs, ThreadArgs};
 pub use pool::thread_pool;
@@ -33,6 +34,7 @@ pub use progress::{Progress, Unit};
 pub use run::{run, run_with_default};
 pub use table::{human_bytes, human_time, table};
 pub use talk::{print_data, print_json, warn, write_data};
+pub use text::read_text;
 
 /// Why a program stops, by exit code.
 #[derive(Debug, thiserror::Error)]

@@ -64,17 +64,6 @@ impl Args {
             .file
             .as_ref()
             .ok_or_else(|| Failure::Usage("a text is needed: `-f TEXT`".into()))?;
-        let bytes = std::fs::read(path).map_err(|source| gguf::Error::Io {
-            action: "read",
-            path: path.clone(),
-            source,
-        })?;
-        String::from_utf8(bytes).map_err(|e| {
-            let at = e.utf8_error().valid_up_to();
-            Failure::Input(format!(
-                "`{}` at byte {at}: expected UTF-8 text, found other bytes",
-                path.display()
-            ))
-        })
+        gguf_cli::read_text(path)
     }
 }

@@ -8,7 +8,7 @@ mod base;
 mod kl;
 mod report;
 mod run;
-mod score;
+pub mod score;
 
 use crate::options::TwoLetter;
 

@@ -7,16 +7,16 @@ const LANES: usize = 8;
 
 /// Softmax of a row, without the row: its maximum and `ln sum e^(l - max)`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LogSum {
+pub struct LogSum {
     /// Largest logit.
-    pub(super) max: f32,
+    pub max: f32,
     /// Logarithm of the sum, added up in f64.
-    pub(super) ln_sum: f64,
+    pub ln_sum: f64,
 }
 
 impl LogSum {
     /// `Err` with the index of the first logit that is no finite number.
-    pub(super) fn of(logits: &[f32]) -> Result<Self, usize> {
+    pub fn of(logits: &[f32]) -> Result<Self, usize> {
         if let Some(bad) = logits.iter().position(|l| !l.is_finite()) {
             return Err(bad);
         }
@@ -40,36 +40,39 @@ impl LogSum {
     }
 
     /// Negative log probability of a token with this logit; the logarithms subtract in f64.
-    pub(super) fn nll(&self, logit: f32) -> f64 {
+    pub fn nll(&self, logit: f32) -> f64 {
         self.ln_sum - f64::from(logit - self.max)
     }
 
     /// `ln sum e^l` in f32, as files of log probabilities and comparisons with them need it.
-    pub(super) fn total(&self) -> f32 {
+    pub fn total(&self) -> f32 {
         self.max + self.ln_sum as f32
     }
 }
 
 /// A sum of values with the sum of their squares.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sums {
-    pub(super) sum: f64,
-    pub(super) squares: f64,
+pub struct Sums {
+    /// Sum of the values.
+    pub sum: f64,
+    /// Sum of their squares.
+    pub squares: f64,
 }
 
 impl Sums {
-    pub(super) fn add(&mut self, v: f64) {
+    /// Adds a value.
+    pub fn add(&mut self, v: f64) {
         self.sum += v;
         self.squares += v * v;
     }
 
     /// The mean of `n` values.
-    pub(super) fn mean(&self, n: usize) -> f64 {
+    pub fn mean(&self, n: usize) -> f64 {
         self.sum / n as f64
     }
 
     /// The mean's standard error; `None` where the variance comes out as nothing or less.
-    pub(super) fn stderr(&self, n: usize) -> Option<f64> {
+    pub fn stderr(&self, n: usize) -> Option<f64> {
         let mean = self.mean(n);
         let var = self.squares / n as f64 - mean * mean;
         (var > 0.0 && n > 1).then(|| (var / (n - 1) as f64).sqrt())
@@ -78,32 +81,36 @@ impl Sums {
 
 /// The running perplexity.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Perplexity {
-    pub(super) nll: Sums,
-    pub(super) n: usize,
+pub struct Perplexity {
+    /// Negative log probabilities.
+    pub nll: Sums,
+    /// Tokens scored.
+    pub n: usize,
     /// Perplexity of all tokens up to the end of each chunk.
-    pub(super) by_chunk: Vec<f64>,
+    pub by_chunk: Vec<f64>,
 }
 
 impl Perplexity {
-    pub(super) fn add(&mut self, nll: f64) {
+    /// Adds the negative log probability of a token.
+    pub fn add(&mut self, nll: f64) {
         self.nll.add(nll);
         self.n += 1;
     }
 
     /// Closes a chunk and returns the perplexity so far.
-    pub(super) fn end_chunk(&mut self) -> f64 {
+    pub fn end_chunk(&mut self) -> f64 {
         let ppl = self.value();
         self.by_chunk.push(ppl);
         ppl
     }
 
-    pub(super) fn value(&self) -> f64 {
+    /// The perplexity so far.
+    pub fn value(&self) -> f64 {
         self.nll.mean(self.n).exp()
     }
 
     /// The standard error of [`Self::value`].
-    pub(super) fn stderr(&self) -> Option<f64> {
+    pub fn stderr(&self) -> Option<f64> {
         self.nll.stderr(self.n).map(|e| e * self.value())
     }
 }
