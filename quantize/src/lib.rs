@@ -56,6 +56,7 @@ fn run(args: &Args) -> Result<()> {
         .transpose()?;
     let wish = args.wish(&job, guide.is_some())?;
     let file = GgufFile::open(&job.input)?;
+    file.require_sound()?;
     let mut plan = Plan::new(&file, &wish, guide.as_ref(), args.allow_requantize)?;
     if args.strict && plan.n_fallback > 0 {
         let what = format!(

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use gguf::{Endian, GgufFile, TensorInfo, key};
+use gguf::{GgufFile, TensorInfo, key};
 use gguf_blocks::Cpu;
 use gguf_models::arch::{self, Architecture};
 use gguf_models::check::check;
@@ -99,13 +99,8 @@ impl Model {
 
     /// Binds a file that is mapped or in memory.
     pub fn bind(file: GgufFile) -> Result<Self> {
-        if file.header.endian == Endian::Big {
-            return Err(Error::Unsupported {
-                object: format!("byte order of `{}`", file.source().path().display()).into(),
-                known: "little-endian".into(),
-                found: "big-endian; convert it to little-endian first".into(),
-            });
-        }
+        // Below here every tensor lies inside the file.
+        file.require_sound()?;
         let name = file
             .metadata
             .string(key::ARCHITECTURE)?

@@ -267,6 +267,14 @@ fn programs_say_what_is_wrong_in_one_line_and_write_nothing() {
         reason = "the text is an input of the test, not an output of the suite"
     )]
     std::fs::write(&short, "too short").expect("a text can be written");
+    let cut = work.path("cut.gguf");
+    std::fs::copy(&bf16, &cut).expect("a model can be copied");
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&cut)
+        .expect("a copy can be opened");
+    file.set_len(9_000_000).expect("a copy can be cut");
+    let text = data("evaluation.txt");
     let cases: &[(&str, &[&str], i32)] = &[
         ("gguf-convert", &[s(&none), "-o", s(&out)], 2),
         ("gguf-quantize", &[s(&bf16), s(&out), "Q9_Z"], 2),
@@ -279,6 +287,12 @@ fn programs_say_what_is_wrong_in_one_line_and_write_nothing() {
         ),
         ("gguf-perplexity", &["-m", s(&bf16), "-f", s(&short)], 1),
         ("gguf-perplexity", &["-m", s(&short), "-f", s(&short)], 1),
+        ("gguf-perplexity", &["-m", s(&cut), "-f", s(&text)], 1),
+        ("gguf-imatrix", &["-m", s(&cut), "-f", s(&text), "-o", s(&out)], 1),
+        ("gguf-bench", &["-m", s(&cut)], 1),
+        ("gguf-bench", &["-m", s(&bf16), "-t", "100000"], 2),
+        ("gguf-quantize", &[s(&cut), s(&out), "Q8_0"], 1),
+        ("gguf-inspect", &["check", s(&cut)], 1),
         ("gguf-bench", &["-m", s(&none)], 2),
         ("gguf-inspect", &[s(&none)], 2),
         ("gguf-inspect", &["check", s(&short)], 1),
