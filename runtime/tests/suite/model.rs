@@ -2,7 +2,7 @@
 
 use crate::common::Tiny;
 use gguf::{Array, GgufFile, Value};
-use gguf_runtime::{Error, Model, Session, Settings, Token};
+use gguf_runtime::{Model, Session, Settings, Token};
 
 fn refuse(tiny: &Tiny) -> String {
     let e = Model::bind(tiny.file()).expect_err("a damaged model is refused");
