@@ -222,11 +222,7 @@ fn typed(
     for output in outputs {
         let (format, note) = outtype.of(&output)?;
         notes.extend(note);
-        specs.push(TensorSpec {
-            name: output.name.clone(),
-            shape: output.shape,
-            type_id: format.id,
-        });
+        specs.push(TensorSpec::new(output.name.clone(), output.shape, format.id));
         tensors.push(PlannedTensor {
             name: output.name,
             format,

@@ -99,7 +99,7 @@ fn json_value(value: &Value) -> Json {
         Value::U64(v) => json!(v),
         Value::I64(v) => json!(v),
         Value::F64(v) => json!(v),
-        Value::Array(Array::String(v)) if v.len() <= N_SHOWN => json!(v),
+        Value::Array(Array::String(v)) if v.len() <= N_SHOWN => json!(v.to_vec()),
         Value::Array(array) => json!({ "length": array.len() }),
     }
 }

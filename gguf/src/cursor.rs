@@ -1,5 +1,6 @@
 //! Reads the front of a source in order: through the mapping where there is one, else in chunks.
 
+use crate::limits::MAX_HEAD_BYTES;
 use crate::read::Endian;
 use crate::source::Source;
 use crate::{Error, Result};
@@ -17,6 +18,7 @@ pub(crate) struct Cursor<'a> {
     /// Position of the chunk; 0 where there is a mapping.
     chunk_start: u64,
     pos: u64,
+    /// Bytes that may be read: the file's, up to the largest head.
     len: u64,
     endian: Endian,
     /// What is being read, for messages: "key `x`".
@@ -57,7 +59,7 @@ impl<'a> Cursor<'a> {
             chunk: Vec::new(),
             chunk_start: 0,
             pos: 0,
-            len: source.len(),
+            len: source.len().min(MAX_HEAD_BYTES),
             endian: Endian::Little,
             object: "header".to_owned(),
         }
@@ -120,6 +122,12 @@ impl<'a> Cursor<'a> {
 
     #[cold]
     fn truncated(&self, needed: u64, part: &str) -> Error {
+        if self.len == MAX_HEAD_BYTES && self.source.len() > self.len {
+            let what = format!(
+                "{part} of {needed} bytes makes a head of more than {MAX_HEAD_BYTES} bytes, which is unreasonable"
+            );
+            return self.error(self.pos, &what);
+        }
         let what = format!(
             "{part} needs {needed} bytes, but the file ends after {} (it has {} bytes: truncated?)",
             self.left(),
@@ -138,13 +146,20 @@ impl<'a> Cursor<'a> {
     pub(crate) fn numbers<T: Number>(&mut self, n: usize) -> Result<Vec<T>> {
         self.require(n as u64, T::SIZE as u64, "array")?;
         let endian = self.endian;
-        let mut numbers = Vec::with_capacity(n);
+        let mut numbers = Vec::new();
+        numbers.try_reserve_exact(n).map_err(|_| self.out_of_memory(n))?;
         while numbers.len() < n {
             let some = (n - numbers.len()).min(CHUNK / T::SIZE);
             let bytes = self.take(some * T::SIZE, "array")?;
             numbers.extend(bytes.chunks_exact(T::SIZE).map(|b| T::decode(b, endian)));
         }
         Ok(numbers)
+    }
+
+    /// The error where there is no memory for the next `n` elements.
+    #[cold]
+    pub(crate) fn out_of_memory(&self, n: usize) -> Error {
+        self.error(self.pos, &format!("no memory for {n} elements"))
     }
 
     /// Checks that `n` things of at least `min_bytes` each can still follow.

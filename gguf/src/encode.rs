@@ -1,6 +1,5 @@
 //! Writes headers, strings and values the way the parser reads them: little-endian.
 
-use crate::value::each_array;
 use crate::{Array, Value};
 
 /// Something that has one form in the file.
@@ -25,9 +24,10 @@ impl Encode for bool {
     }
 }
 
-impl Encode for String {
+impl Encode for &[u8] {
     fn encode(&self, out: &mut Vec<u8>) {
-        string(out, self);
+        (self.len() as u64).encode(out);
+        out.extend_from_slice(self);
     }
 }
 
@@ -35,14 +35,31 @@ impl Encode for Array {
     fn encode(&self, out: &mut Vec<u8>) {
         self.element_type().id().encode(out);
         (self.len() as u64).encode(out);
-        each_array!(self, v => v.iter().for_each(|x| x.encode(out)));
+        match self {
+            Self::U8(v) => out.extend_from_slice(v),
+            Self::I8(v) => all(v, out),
+            Self::U16(v) => all(v, out),
+            Self::I16(v) => all(v, out),
+            Self::U32(v) => all(v, out),
+            Self::I32(v) => all(v, out),
+            Self::F32(v) => all(v, out),
+            Self::Bool(v) => all(v, out),
+            Self::String(v) => v.iter_bytes().for_each(|x| x.encode(out)),
+            Self::Array(v) => all(v, out),
+            Self::U64(v) => all(v, out),
+            Self::I64(v) => all(v, out),
+            Self::F64(v) => all(v, out),
+        }
     }
+}
+
+fn all<T: Encode>(elements: &[T], out: &mut Vec<u8>) {
+    elements.iter().for_each(|x| x.encode(out));
 }
 
 /// Appends a length and the bytes.
 pub(crate) fn string(out: &mut Vec<u8>, s: &str) {
-    (s.len() as u64).encode(out);
-    out.extend_from_slice(s.as_bytes());
+    s.as_bytes().encode(out);
 }
 
 /// Appends a 32-bit number.
@@ -67,7 +84,7 @@ pub(crate) fn value(out: &mut Vec<u8>, value: &Value) {
         Value::I32(x) => x.encode(out),
         Value::F32(x) => x.encode(out),
         Value::Bool(x) => x.encode(out),
-        Value::String(x) => x.encode(out),
+        Value::String(x) => string(out, x),
         Value::Array(x) => x.encode(out),
         Value::U64(x) => x.encode(out),
         Value::I64(x) => x.encode(out),

@@ -19,6 +19,11 @@ pub const SPLIT_NO: &str = "split.no";
 pub const SPLIT_COUNT: &str = "split.count";
 /// `split.tensors.count`, i32: tensors of all shards.
 pub const SPLIT_TENSORS: &str = "split.tensors.count";
+/// The keys of a split set.
+pub const SPLIT: [&str; 3] = [SPLIT_NO, SPLIT_COUNT, SPLIT_TENSORS];
+
+/// `gguf.pad`, array of u8: room for later edits of the metadata, see [`crate::edit`].
+pub const PAD: &str = "gguf.pad";
 
 /// `tokenizer.ggml.model`, string: the family (`gpt2`, `llama`, ..).
 pub const TOKENIZER_MODEL: &str = "tokenizer.ggml.model";

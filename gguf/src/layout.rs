@@ -13,8 +13,22 @@ pub struct TensorSpec {
     pub name: String,
     /// Dimensions, row length first.
     pub shape: Shape,
-    /// A type this build knows.
+    /// Type number.
     pub type_id: TypeId,
+    /// Bytes of data, needed only of a type that this build does not know: such a tensor can be copied.
+    pub n_bytes: Option<u64>,
+}
+
+impl TensorSpec {
+    /// A tensor of a type this build knows.
+    pub fn new(name: impl Into<String>, shape: Shape, type_id: TypeId) -> Self {
+        Self {
+            name: name.into(),
+            shape,
+            type_id,
+            n_bytes: None,
+        }
+    }
 }
 
 /// A whole file's plan: version 3, little-endian.
@@ -31,7 +45,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Lays a file out. Refuses duplicate or overlong names, unknown types and rows that are not whole
+    /// Lays a file out. Refuses duplicate or overlong names, types of unknown size and rows that are not whole
     /// blocks. The alignment is the metadata's `general.alignment`, else 32.
     pub fn plan(metadata: &Metadata, tensors: Vec<TensorSpec>) -> Result<Self> {
         let alignment = alignment(metadata)?;
@@ -111,8 +125,11 @@ fn place(specs: Vec<TensorSpec>, alignment: u64) -> Result<(Vec<TensorInfo>, u64
     drop(names);
     let mut tensors = Vec::with_capacity(specs.len());
     let mut offset = 0_u64;
-    for TensorSpec { name, shape, type_id } in specs {
-        let n_bytes = n_bytes(&name, shape, type_id)?;
+    for spec in specs {
+        let n_bytes = n_bytes(&spec)?;
+        let TensorSpec {
+            name, shape, type_id, ..
+        } = spec;
         let end = n_bytes
             .checked_next_multiple_of(alignment)
             .and_then(|n| n.checked_add(offset));
@@ -125,18 +142,24 @@ fn place(specs: Vec<TensorSpec>, alignment: u64) -> Result<(Vec<TensorInfo>, u64
             type_id,
             offset,
             n_bytes,
+            part: 0,
         });
         offset = end;
     }
     Ok((tensors, offset))
 }
 
-fn n_bytes(name: &str, shape: Shape, type_id: TypeId) -> Result<u64> {
-    let Some(format) = gguf_blocks::registry::by_id(type_id) else {
-        return Err(refuse(format!(
-            "cannot write tensor `{name}`: type {} is not known to this build",
-            type_id.0
-        )));
+fn n_bytes(spec: &TensorSpec) -> Result<u64> {
+    let TensorSpec {
+        name, shape, type_id, ..
+    } = spec;
+    let Some(format) = gguf_blocks::registry::by_id(*type_id) else {
+        return spec.n_bytes.ok_or_else(|| {
+            refuse(format!(
+                "cannot write tensor `{name}`: type {} is not known to this build",
+                type_id.0
+            ))
+        });
     };
     shape.n_bytes(format).ok_or_else(|| {
         let geometry = &format.geometry;
@@ -181,6 +204,7 @@ impl From<&TensorInfo> for TensorSpec {
             name: t.name.clone(),
             shape: t.shape,
             type_id: t.type_id,
+            n_bytes: Some(t.n_bytes),
         }
     }
 }

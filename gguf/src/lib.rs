@@ -51,6 +51,7 @@
 
 pub mod atomic;
 mod cursor;
+pub mod edit;
 mod encode;
 mod error;
 pub mod key;
@@ -61,6 +62,8 @@ mod parse;
 mod read;
 mod sniff;
 pub mod source;
+pub mod split;
+mod strings;
 mod tensor;
 pub mod validate;
 mod value;
@@ -69,7 +72,8 @@ mod write;
 pub use error::{Error, Malformed, Result};
 pub use layout::{Layout, TensorSpec};
 pub use metadata::Metadata;
-pub use read::{Endian, GgufFile, Header, Outline};
+pub use read::{Endian, GgufFile, Header, OpenOptions, Outline, Part};
+pub use strings::Strings;
 pub use tensor::{Shape, TensorInfo};
 pub use value::{Array, Value, ValueType};
 pub use write::Writer;

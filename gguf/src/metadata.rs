@@ -1,6 +1,6 @@
 //! Ordered key-value pairs.
 
-use crate::{Array, Error, Result, Value};
+use crate::{Array, Error, Result, Strings, Value};
 
 /// Metadata in the file's order. Keys are unique.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -97,9 +97,9 @@ impl Metadata {
     }
 
     /// An array of strings.
-    pub fn strings(&self, key: &str) -> Result<Option<&[String]>> {
+    pub fn strings(&self, key: &str) -> Result<Option<&Strings>> {
         self.typed(key, "an array of strings", |v| match v {
-            Value::Array(Array::String(x)) => Some(x.as_slice()),
+            Value::Array(Array::String(x)) => Some(x),
             _ => None,
         })
     }
@@ -165,7 +165,7 @@ impl<K: Into<String>, V: Into<Value>> Extend<(K, V)> for Metadata {
 #[cfg(test)]
 mod tests {
     use super::Metadata;
-    use crate::Value;
+    use crate::{Strings, Value};
 
     #[test]
     fn a_key_that_is_set_again_moves_to_the_end() {
@@ -193,7 +193,7 @@ mod tests {
             "metadata key `n`: expected an unsigned integer, found i32 -7"
         );
         assert_eq!(m.string("s").expect("string"), Some("text"));
-        assert_eq!(m.strings("l").expect("strings").map(<[String]>::len), Some(1));
+        assert_eq!(m.strings("l").expect("strings").map(Strings::len), Some(1));
         let text = m.float("l").expect_err("array").to_string();
         assert!(
             text.ends_with("expected a float, found array of string"),

@@ -4,6 +4,7 @@
 //! tensors beyond the end are for [`crate::validate`] to list, so that a damaged file can still be shown.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use gguf_blocks::TypeId;
 
@@ -12,7 +13,7 @@ use crate::limits;
 use crate::read::{Endian, Header};
 use crate::source::Source;
 use crate::validate::Finding;
-use crate::{Array, Error, Metadata, Result, Shape, TensorInfo, Value, ValueType, key, sniff};
+use crate::{Array, Error, Metadata, Result, Shape, Strings, TensorInfo, Value, ValueType, key, sniff};
 
 /// What the parser found.
 pub(crate) struct Parsed {
@@ -25,10 +26,19 @@ pub(crate) struct Parsed {
     pub(crate) findings: Vec<Finding>,
     /// Keys whose arrays were cut, with the true number of elements.
     pub(crate) cut: Vec<(String, u64)>,
+    pub(crate) spans: Spans,
 }
 
-/// Parses the front of a source. Of each array of scalars or strings the first `keep` elements are kept, arrays
-/// inside arrays are kept whole.
+/// Where the parts of a head stand in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spans {
+    /// Each metadata pair, key, type and value, in the file's order. Repeated keys are not left out.
+    pub(crate) pairs: Vec<Range<u64>>,
+    /// The whole tensor list.
+    pub(crate) tensors: Range<u64>,
+}
+
+/// Parses the front of a source. Of each array the first `keep` elements are kept, at every level of nesting.
 pub(crate) fn parse(source: &dyn Source, keep: usize) -> Result<Parsed> {
     let mut cursor = Cursor::new(source);
     let header = parse_header(&mut cursor, source)?;
@@ -51,9 +61,13 @@ pub(crate) fn parse(source: &dyn Source, keep: usize) -> Result<Parsed> {
     };
     let metadata = parse_metadata(&mut cursor, n_pairs, &mut notes)?;
     let Notes {
-        mut findings, cut, ..
+        mut findings,
+        cut,
+        pairs,
+        ..
     } = notes;
     let alignment = alignment(source, &metadata, &mut findings)?;
+    let start = cursor.pos();
     let mut tensors = Vec::new();
     for i in 0..n_tensors {
         cursor.object = format!("tensor {} of {n_tensors}", i + 1);
@@ -77,6 +91,10 @@ pub(crate) fn parse(source: &dyn Source, keep: usize) -> Result<Parsed> {
         data_offset,
         findings,
         cut,
+        spans: Spans {
+            pairs,
+            tensors: start..end,
+        },
     })
 }
 
@@ -85,8 +103,12 @@ pub(crate) fn parse(source: &dyn Source, keep: usize) -> Result<Parsed> {
 struct Notes {
     /// Elements of an array to keep.
     keep: usize,
+    /// Arrays inside arrays so far.
+    n_inner: u64,
     findings: Vec<Finding>,
     cut: Vec<(String, u64)>,
+    /// Where each pair stands.
+    pairs: Vec<Range<u64>>,
 }
 
 /// Magic, version and the byte order that the version shows: read the wrong way round, its low half is 0.
@@ -149,6 +171,7 @@ fn parse_metadata(cursor: &mut Cursor<'_>, n: u64, notes: &mut Notes) -> Result<
         };
         let value = parse_value(cursor, kind, &key, notes)?;
         pairs.push((at, key, value));
+        notes.pairs.push(at..cursor.pos());
     }
     Ok(unique(pairs, &mut notes.findings))
 }
@@ -237,29 +260,61 @@ fn parse_array(cursor: &mut Cursor<'_>, depth: usize, key: &str, notes: &mut Not
         kind.min_bytes(),
         &format!("an array of {claimed} elements"),
     )?;
-    if kind == ValueType::Array && depth >= limits::MAX_NESTING {
-        let what = format!("arrays are nested deeper than {} levels", limits::MAX_NESTING);
-        return Err(cursor.error(at, &what));
-    }
     let n = usize::try_from(claimed).expect("at most MAX_ARRAY_LEN");
-    if kind == ValueType::Array {
-        let mut arrays = Vec::new();
-        for _ in 0..n {
-            arrays.push(parse_array(cursor, depth + 1, key, notes)?);
-        }
-        return Ok(Array::Array(arrays));
-    }
-    let kept = if depth == 1 { n.min(notes.keep) } else { n };
-    let array = parse_elements(cursor, kind, kept)?;
-    if kept < n {
+    let kept = n.min(notes.keep);
+    let array = if kind == ValueType::Array {
+        parse_inner(cursor, at, depth, n, key, notes)?
+    } else {
+        let array = parse_elements(cursor, kind, kept, key, notes)?;
         skip_elements(cursor, kind, n - kept)?;
+        array
+    };
+    if kept < n && depth == 1 {
         notes.cut.push((key.to_owned(), claimed));
     }
     Ok(array)
 }
 
+/// The next `n` elements, which are arrays. All are parsed, those to keep are kept.
+fn parse_inner(
+    cursor: &mut Cursor<'_>,
+    at: u64,
+    depth: usize,
+    n: usize,
+    key: &str,
+    notes: &mut Notes,
+) -> Result<Array> {
+    notes.n_inner += n as u64;
+    if depth >= limits::MAX_NESTING {
+        let what = format!("arrays are nested deeper than {} levels", limits::MAX_NESTING);
+        return Err(cursor.error(at, &what));
+    }
+    if notes.n_inner > limits::MAX_INNER_ARRAYS {
+        let what = format!(
+            "{} arrays inside arrays are unreasonable: expected at most {}",
+            notes.n_inner,
+            limits::MAX_INNER_ARRAYS
+        );
+        return Err(cursor.error(at, &what));
+    }
+    let mut arrays = Vec::new();
+    for i in 0..n {
+        let array = parse_array(cursor, depth + 1, key, notes)?;
+        if i < notes.keep {
+            arrays.push(array);
+        }
+    }
+    Ok(Array::Array(arrays))
+}
+
 /// The next `n` elements, which are no arrays.
-fn parse_elements(cursor: &mut Cursor<'_>, kind: ValueType, n: usize) -> Result<Array> {
+fn parse_elements(
+    cursor: &mut Cursor<'_>,
+    kind: ValueType,
+    n: usize,
+    key: &str,
+    notes: &mut Notes,
+) -> Result<Array> {
     Ok(match kind {
         ValueType::U8 => Array::U8(cursor.numbers(n)?),
         ValueType::I8 => Array::I8(cursor.numbers(n)?),
@@ -271,16 +326,32 @@ fn parse_elements(cursor: &mut Cursor<'_>, kind: ValueType, n: usize) -> Result<
         ValueType::U64 => Array::U64(cursor.numbers(n)?),
         ValueType::I64 => Array::I64(cursor.numbers(n)?),
         ValueType::F64 => Array::F64(cursor.numbers(n)?),
-        ValueType::Bool => Array::Bool(cursor.numbers::<u8>(n)?.into_iter().map(|b| b != 0).collect()),
-        ValueType::String => {
-            let mut strings = Vec::with_capacity(n);
-            for _ in 0..n {
-                strings.push(cursor.string(limits::MAX_STRING_BYTES, "array element")?);
-            }
-            Array::String(strings)
+        ValueType::Bool => {
+            // In the file any byte but 0 is true; a vector of bytes turns into one of bools in place.
+            let bytes: Vec<u8> = cursor.numbers(n)?;
+            Array::Bool(bytes.into_iter().map(|b| b != 0).collect())
         }
+        ValueType::String => Array::String(parse_strings(cursor, n, key, notes)?),
         ValueType::Array => unreachable!("arrays of arrays are parsed one by one"),
     })
+}
+
+/// The next `n` strings of an array. They are kept as they stand; those that are not UTF-8 are a finding.
+fn parse_strings(cursor: &mut Cursor<'_>, n: usize, key: &str, notes: &mut Notes) -> Result<Strings> {
+    let at = cursor.pos();
+    let mut strings = Strings::with_room(n).ok_or_else(|| cursor.out_of_memory(n))?;
+    for _ in 0..n {
+        strings.push(cursor.string_bytes(limits::MAX_STRING_BYTES, "array element")?);
+    }
+    if let Some(i) = strings.first_not_utf8() {
+        notes.findings.push(Finding::unusual(
+            format!("key `{key}`"),
+            Some(at),
+            format!("element {i} is not UTF-8"),
+            "make the file again from the original tokenizer",
+        ));
+    }
+    Ok(strings)
 }
 
 /// Passes over `n` elements, which are no arrays; they must be there all the same.
@@ -358,6 +429,7 @@ fn parse_tensor(cursor: &mut Cursor<'_>) -> Result<TensorInfo> {
         type_id,
         offset,
         n_bytes: 0,
+        part: 0,
     })
 }
 

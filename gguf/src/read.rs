@@ -1,15 +1,16 @@
-//! An opened file: what the parser found, and access to the tensors' data.
+//! An opened model: what the parser found in its file or files, and access to the tensors' data.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::parse::{Parsed, parse};
+use crate::parse::{Parsed, Spans, parse};
 use crate::source::{self, Source};
+use crate::split::SplitKeys;
 use crate::validate::{self, Finding};
-use crate::{Error, Metadata, Result, TensorInfo};
+use crate::{Error, Metadata, Result, TensorInfo, edit, split};
 
 /// Byte order of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,73 +29,259 @@ pub struct Header {
     pub endian: Endian,
 }
 
-/// An opened GGUF file: everything but the tensor data is in memory.
+/// One file of a model: all of it, or a shard of a split set.
+#[derive(Debug)]
+pub struct Part {
+    /// Version and byte order.
+    pub header: Header,
+    /// Alignment of tensor data in bytes (`general.alignment`, 32 if absent).
+    pub alignment: u64,
+    /// Byte position of the data section.
+    pub data_offset: u64,
+    /// What the `split.*` keys say.
+    pub split: SplitKeys,
+    /// Its tensors, as indices of [`GgufFile::tensors`].
+    pub tensors: Range<usize>,
+    /// What the parser noticed and could live with.
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) spans: Spans,
+    /// Metadata keys of its own; a shard behind the first should have only those of the split.
+    pub(crate) n_keys: usize,
+    source: Arc<dyn Source>,
+}
+
+impl Part {
+    /// The file's bytes and path.
+    pub fn source(&self) -> &dyn Source {
+        &*self.source
+    }
+
+    /// The path, for messages.
+    pub fn path(&self) -> &Path {
+        self.source.path()
+    }
+
+    /// The byte range of a tensor of this part in its file. It may lie beyond the end of a damaged file.
+    pub fn tensor_range(&self, tensor: &TensorInfo) -> Range<u64> {
+        let start = self.data_offset.saturating_add(tensor.offset);
+        start..start.saturating_add(tensor.n_bytes)
+    }
+}
+
+/// An opened model, in one file or in the shards of a split set: everything but the tensor data is in memory.
 ///
 /// Opening refuses only what cannot be read at all. Call [`GgufFile::require_sound`] before relying on the
 /// tensors' places, or let [`validate::layout`] list what is wrong.
 #[derive(Debug)]
 pub struct GgufFile {
-    /// Version and byte order.
-    pub header: Header,
-    /// Metadata in the file's order.
+    /// Metadata in the file's order; of a split set, that of the first shard.
     pub metadata: Metadata,
-    /// Tensors in the file's order.
+    /// Tensors of all parts, part by part in their files' order.
     pub tensors: Vec<TensorInfo>,
-    /// Alignment of tensor data in bytes (`general.alignment`, 32 if absent).
-    pub alignment: u64,
-    /// Byte position of the data section.
-    pub data_offset: u64,
+    parts: Vec<Part>,
+    /// Shards of the set that are not there; only [`OpenOptions::incomplete`] lets some be missing.
+    missing: Vec<PathBuf>,
     /// Indices of `tensors`, in the order of their names.
     by_name: Vec<usize>,
-    /// What the parser noticed and could live with.
-    pub(crate) findings: Vec<Finding>,
-    source: Arc<dyn Source>,
 }
 
-impl GgufFile {
-    /// Opens for streaming: data is read by position.
-    pub fn open(path: &Path) -> Result<Self> {
-        Self::from_source(source::open(path)?)
-    }
+/// How to open a model.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    mapped: bool,
+    alone: bool,
+    incomplete: bool,
+    keep: usize,
+}
 
-    /// Opens mapped: data is borrowed from the page cache.
-    pub fn open_mapped(path: &Path) -> Result<Self> {
-        Self::from_source(source::map(path)?)
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self::new()
     }
+}
 
-    /// Parses any source.
-    pub fn from_source(source: Arc<dyn Source>) -> Result<Self> {
-        let parsed = parse(&*source, usize::MAX)?;
-        Ok(Self::new(parsed, source))
-    }
-
-    fn new(parsed: Parsed, source: Arc<dyn Source>) -> Self {
-        let Parsed {
-            header,
-            metadata,
-            tensors,
-            alignment,
-            data_offset,
-            findings,
-            ..
-        } = parsed;
-        let mut by_name: Vec<usize> = (0..tensors.len()).collect();
-        by_name.sort_by_key(|&i| tensors[i].name.as_str());
+impl OpenOptions {
+    /// Data read by position; whole split sets; no shard may be missing.
+    pub fn new() -> Self {
         Self {
-            header,
-            metadata,
-            tensors,
-            alignment,
-            data_offset,
-            by_name,
-            findings,
-            source,
+            mapped: false,
+            alone: false,
+            incomplete: false,
+            keep: usize::MAX,
         }
     }
 
-    /// The source, for its path and raw bytes.
-    pub fn source(&self) -> &dyn Source {
-        &*self.source
+    /// Maps the files: data is borrowed from the page cache.
+    #[must_use]
+    pub fn mapped(mut self) -> Self {
+        self.mapped = true;
+        self
+    }
+
+    /// Opens only the named file, also where it is a shard.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.alone = true;
+        self
+    }
+
+    /// Opens what is there of a split set; missing shards are findings of [`validate::layout`].
+    #[must_use]
+    pub fn incomplete(mut self) -> Self {
+        self.incomplete = true;
+        self
+    }
+
+    /// Opens a file, the split set that it belongs to, or the only model of a folder.
+    pub fn open(&self, path: &Path) -> Result<GgufFile> {
+        Ok(self.parse(path)?.0)
+    }
+
+    /// Opens a model for a look: of each array only the front is kept, `keep` elements of it.
+    pub fn outline(mut self, path: &Path, keep: usize) -> Result<Outline> {
+        self.keep = keep;
+        let (file, cut) = self.parse(path)?;
+        Ok(Outline { file, cut })
+    }
+
+    /// The file, and the arrays of its metadata that were cut.
+    fn parse(&self, path: &Path) -> Result<(GgufFile, HashMap<String, u64>)> {
+        let path = &*split::in_folder(path)?;
+        edit::refuse_interrupted(path)?;
+        let source = self.source(path)?;
+        let parsed = parse(&*source, self.keep)?;
+        let siblings = if self.alone {
+            None
+        } else {
+            SplitKeys::of(&parsed.metadata).siblings(path)?
+        };
+        let Some(name) = siblings else {
+            return Ok(GgufFile::new(vec![(parsed, source)], Vec::new()));
+        };
+        let mut opened = Some((parsed, source));
+        let mut parts = Vec::new();
+        let mut missing = Vec::new();
+        for no in 1..=name.count {
+            if no == name.no {
+                parts.extend(opened.take());
+                continue;
+            }
+            let path = name.path(no);
+            if !source::is_url(&path) && !path.exists() {
+                missing.push(path);
+                continue;
+            }
+            let source = self.source(&path)?;
+            parts.push((parse(&*source, self.keep)?, source));
+        }
+        if !missing.is_empty() && !self.incomplete {
+            return Err(split::missing(path, &missing));
+        }
+        Ok(GgufFile::new(parts, missing))
+    }
+
+    fn source(&self, path: &Path) -> Result<Arc<dyn Source>> {
+        if self.mapped {
+            source::map(path)
+        } else {
+            source::open(path)
+        }
+    }
+}
+
+impl GgufFile {
+    /// Opens for streaming: data is read by position. The path names a file, any shard of a split set, which
+    /// opens the whole set, or a folder with one model in it.
+    pub fn open(path: &Path) -> Result<Self> {
+        OpenOptions::new().open(path)
+    }
+
+    /// As [`GgufFile::open`], but mapped: data is borrowed from the page cache.
+    pub fn open_mapped(path: &Path) -> Result<Self> {
+        OpenOptions::new().mapped().open(path)
+    }
+
+    /// Parses one source.
+    pub fn from_source(source: Arc<dyn Source>) -> Result<Self> {
+        Self::from_sources(vec![source])
+    }
+
+    /// Parses the shards of a set in their order. At least one.
+    pub fn from_sources(sources: Vec<Arc<dyn Source>>) -> Result<Self> {
+        let parts: Result<Vec<_>> = sources
+            .into_iter()
+            .map(|source| Ok((parse(&*source, usize::MAX)?, source)))
+            .collect();
+        Ok(Self::new(parts?, Vec::new()).0)
+    }
+
+    fn new(parsed: Vec<(Parsed, Arc<dyn Source>)>, missing: Vec<PathBuf>) -> (Self, HashMap<String, u64>) {
+        let mut metadata = None;
+        let mut cut = HashMap::new();
+        let mut tensors = Vec::new();
+        let mut parts = Vec::new();
+        for (i, (parsed, source)) in parsed.into_iter().enumerate() {
+            let start = tensors.len();
+            tensors.extend(parsed.tensors.into_iter().map(|t| TensorInfo { part: i, ..t }));
+            parts.push(Part {
+                header: parsed.header,
+                alignment: parsed.alignment,
+                data_offset: parsed.data_offset,
+                split: SplitKeys::of(&parsed.metadata),
+                tensors: start..tensors.len(),
+                findings: parsed.findings,
+                spans: parsed.spans,
+                n_keys: parsed.metadata.len(),
+                source,
+            });
+            if metadata.is_none() {
+                metadata = Some(parsed.metadata);
+                cut = parsed.cut.into_iter().collect();
+            }
+        }
+        assert!(!parts.is_empty(), "a model has a file");
+        let mut by_name: Vec<usize> = (0..tensors.len()).collect();
+        by_name.sort_by_key(|&i| tensors[i].name.as_str());
+        let file = Self {
+            metadata: metadata.unwrap_or_default(),
+            tensors,
+            parts,
+            missing,
+            by_name,
+        };
+        (file, cut)
+    }
+
+    /// The files: one, or the shards of a set in their order.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The first file, which has the metadata.
+    pub fn first(&self) -> &Part {
+        &self.parts[0]
+    }
+
+    /// The file that a tensor stands in.
+    pub fn part(&self, tensor: &TensorInfo) -> &Part {
+        &self.parts[tensor.part]
+    }
+
+    /// Shards that are not there ([`OpenOptions::incomplete`]).
+    pub fn missing(&self) -> &[PathBuf] {
+        &self.missing
+    }
+
+    /// The path of the first file, for messages.
+    pub fn path(&self) -> &Path {
+        self.first().path()
+    }
+
+    /// Bytes of all files.
+    pub fn n_bytes(&self) -> u64 {
+        self.parts
+            .iter()
+            .fold(0, |n, part| n.saturating_add(part.source.len()))
     }
 
     /// The tensor with this name (the first in the file, should there be several).
@@ -109,24 +296,23 @@ impl GgufFile {
     }
 
     /// The tensors in the order of their names.
-    pub(crate) fn by_name(&self) -> impl Iterator<Item = &TensorInfo> {
+    pub fn by_name(&self) -> impl Iterator<Item = &TensorInfo> {
         self.by_name.iter().map(|&i| &self.tensors[i])
     }
 
-    /// Refuses a file whose tensors cannot be used as they stand: the first severe finding of
+    /// Refuses a model whose tensors cannot be used as they stand: the first severe finding of
     /// [`validate::layout`], or big-endian data, which is not converted.
     pub fn require_sound(&self) -> Result<()> {
-        let path = self.source.path();
-        if self.header.endian == Endian::Big {
+        if let Some(part) = self.parts.iter().find(|p| p.header.endian == Endian::Big) {
             let what = "the file is big-endian, its tensor data is not converted: expected little-endian; make \
                         it again for this kind of machine";
-            return Err(Error::malformed(path, 4, what));
+            return Err(Error::malformed(part.path(), 4, what));
         }
         match validate::layout(self).into_iter().find(|f| f.severe) {
             Some(f) => Err(Error::malformed(
-                path,
+                self.parts[f.part].path(),
                 f.at.unwrap_or(0),
-                format!("{}: {}", f.object, f.what),
+                format!("{}: {}; {}", f.object, f.what, f.remedy),
             )),
             None => Ok(()),
         }
@@ -135,34 +321,34 @@ impl GgufFile {
     /// Fills `buf` with the tensor's bytes from `at` (counted inside the tensor), as they stand in the file:
     /// of a big-endian file they are not converted. An error if they are not all inside the tensor and file.
     pub fn read_tensor(&self, tensor: &TensorInfo, at: u64, buf: &mut [u8]) -> Result<()> {
-        let start = self.part(tensor, at, buf.len() as u64)?;
-        self.source.read_at(start, buf)
+        let start = self.position(tensor, at, buf.len() as u64)?;
+        self.part(tensor).source.read_at(start, buf)
     }
 
     /// All bytes of a tensor as they stand in the file, borrowed if the file is mapped. An error if they are
     /// not all inside the file.
     pub fn tensor_bytes(&self, tensor: &TensorInfo) -> Result<Cow<'_, [u8]>> {
-        let start = self.part(tensor, 0, tensor.n_bytes)?;
+        let start = self.position(tensor, 0, tensor.n_bytes)?;
         let n = usize::try_from(tensor.n_bytes).expect("inside a file that is mapped or read whole");
-        self.source.slice(start, n)
+        self.part(tensor).source.slice(start, n)
     }
 
-    /// The byte range of a tensor in the whole file. It may lie beyond the end of a damaged file.
+    /// The byte range of a tensor in its file ([`GgufFile::part`]). It may lie beyond the end of a damaged file.
     pub fn tensor_range(&self, tensor: &TensorInfo) -> Range<u64> {
-        let start = self.data_offset.saturating_add(tensor.offset);
-        start..start.saturating_add(tensor.n_bytes)
+        self.part(tensor).tensor_range(tensor)
     }
 
-    /// The position in the file of bytes `at .. at + n` of a tensor.
-    fn part(&self, tensor: &TensorInfo, at: u64, n: u64) -> Result<u64> {
-        let path = self.source.path();
-        let range = self.tensor_range(tensor);
-        if range.end > self.source.len() || range.end - range.start != tensor.n_bytes {
+    /// The position in its file of bytes `at .. at + n` of a tensor.
+    fn position(&self, tensor: &TensorInfo, at: u64, n: u64) -> Result<u64> {
+        let part = self.part(tensor);
+        let path = part.path();
+        let range = part.tensor_range(tensor);
+        if range.end > part.source.len() || range.end - range.start != tensor.n_bytes {
             let what = format!(
                 "tensor `{}` needs {} bytes from here, but the file has {} bytes in all: it is truncated or damaged",
                 tensor.name,
                 tensor.n_bytes,
-                self.source.len()
+                part.source.len()
             );
             return Err(Error::malformed(path, range.start, what));
         }
@@ -177,8 +363,8 @@ impl GgufFile {
     }
 }
 
-/// A file opened for a look: of long arrays (vocabularies) only the front is kept, the rest is passed over.
-/// Some ten times faster to open than a [`GgufFile`] with a large vocabulary.
+/// A model opened for a look: of long arrays (vocabularies) only the front is kept, the rest is passed over.
+/// Several times faster to open than a [`GgufFile`] with a large vocabulary.
 #[derive(Debug)]
 pub struct Outline {
     file: GgufFile,
@@ -186,18 +372,12 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// Opens a file; of each array the first `keep` elements are kept.
+    /// Opens a model; of each array the first `keep` elements are kept.
     pub fn open(path: &Path, keep: usize) -> Result<Self> {
-        let source = source::open(path)?;
-        let mut parsed = parse(&*source, keep)?;
-        let cut = std::mem::take(&mut parsed.cut).into_iter().collect();
-        Ok(Self {
-            file: GgufFile::new(parsed, source),
-            cut,
-        })
+        OpenOptions::new().outline(path, keep)
     }
 
-    /// The file, complete but for its arrays: its metadata must not be written.
+    /// The model, complete but for its arrays: its metadata must not be written.
     pub fn file(&self) -> &GgufFile {
         &self.file
     }

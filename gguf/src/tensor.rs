@@ -81,6 +81,8 @@ pub struct TensorInfo {
     /// Bytes. Of an unknown type, and where rows are not whole blocks: the room up to the next tensor or the
     /// end of the file.
     pub n_bytes: u64,
+    /// The file it stands in: 0 but for later shards of a split set.
+    pub part: usize,
 }
 
 impl TensorInfo {

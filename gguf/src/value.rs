@@ -1,5 +1,7 @@
 //! Typed metadata values.
 
+use crate::Strings;
+
 /// The number of a value type in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -129,39 +131,31 @@ pub enum Array {
     I32(Vec<i32>),
     F32(Vec<f32>),
     Bool(Vec<bool>),
-    String(Vec<String>),
+    String(Strings),
     Array(Vec<Array>),
     U64(Vec<u64>),
     I64(Vec<i64>),
     F64(Vec<f64>),
 }
 
-/// Runs an expression on the vector of whatever variant an array is.
-macro_rules! each_array {
-    ($array:expr, $v:ident => $body:expr) => {
-        match $array {
-            Array::U8($v) => $body,
-            Array::I8($v) => $body,
-            Array::U16($v) => $body,
-            Array::I16($v) => $body,
-            Array::U32($v) => $body,
-            Array::I32($v) => $body,
-            Array::F32($v) => $body,
-            Array::Bool($v) => $body,
-            Array::String($v) => $body,
-            Array::Array($v) => $body,
-            Array::U64($v) => $body,
-            Array::I64($v) => $body,
-            Array::F64($v) => $body,
-        }
-    };
-}
-pub(crate) use each_array;
-
 impl Array {
     /// Elements in the array.
     pub fn len(&self) -> usize {
-        each_array!(self, v => v.len())
+        match self {
+            Self::U8(v) => v.len(),
+            Self::I8(v) => v.len(),
+            Self::U16(v) => v.len(),
+            Self::I16(v) => v.len(),
+            Self::U32(v) => v.len(),
+            Self::I32(v) => v.len(),
+            Self::F32(v) => v.len(),
+            Self::Bool(v) => v.len(),
+            Self::String(v) => v.len(),
+            Self::Array(v) => v.len(),
+            Self::U64(v) => v.len(),
+            Self::I64(v) => v.len(),
+            Self::F64(v) => v.len(),
+        }
     }
 
     /// Whether it has no elements.
@@ -240,7 +234,7 @@ macro_rules! variants {
 
             impl From<Vec<$t>> for Array {
                 fn from(v: Vec<$t>) -> Self {
-                    Self::$variant(v)
+                    Self::$variant(v.into())
                 }
             }
 

@@ -28,15 +28,15 @@ impl Header {
                 .and_then(|id| file_type::by_id(u32::try_from(id).ok()?))
         };
         Self {
-            file: file.source().path().display().to_string(),
-            bytes: file.source().len(),
-            version: file.header.version,
-            endian: match file.header.endian {
+            file: file.path().display().to_string(),
+            bytes: file.n_bytes(),
+            version: file.first().header.version,
+            endian: match file.first().header.endian {
                 Endian::Little => "little",
                 Endian::Big => "big",
             },
-            alignment: file.alignment,
-            data_offset: file.data_offset,
+            alignment: file.first().alignment,
+            data_offset: file.first().data_offset,
             architecture: match file.metadata.get(key::ARCHITECTURE) {
                 Some(Value::String(name)) => Some(name.clone()),
                 _ => None,
@@ -92,7 +92,7 @@ impl<'a> Tensor<'a> {
             offset: file.tensor_range(tensor).start,
             bytes: tensor.n_bytes,
             bits_per_weight: tensor.bits_per_weight(),
-            aligned: tensor.offset.is_multiple_of(file.alignment),
+            aligned: tensor.offset.is_multiple_of(file.part(tensor).alignment),
         }
     }
 }
@@ -219,7 +219,7 @@ impl Check {
         findings.extend(architecture(file));
         findings.sort_by_key(|f| !f.severe);
         Self {
-            file: file.source().path().display().to_string(),
+            file: file.path().display().to_string(),
             sound: findings.iter().all(|f| !f.severe),
             tensors: file.tensors.len(),
             proved: report.n_proved,
@@ -304,7 +304,7 @@ impl Serialize for JsonArray<'_> {
             Array::I32(v) => s.collect_seq(v),
             Array::F32(v) => s.collect_seq(v.iter().map(|&x| Float32(x))),
             Array::Bool(v) => s.collect_seq(v),
-            Array::String(v) => s.collect_seq(v),
+            Array::String(v) => s.collect_seq(v.iter()),
             Array::Array(v) => {
                 let mut seq = s.serialize_seq(Some(v.len()))?;
                 v.iter().try_for_each(|a| seq.serialize_element(&JsonArray(a)))?;

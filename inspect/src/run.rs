@@ -31,7 +31,7 @@ fn show(plan: &Plan, sections: Sections) -> Result<()> {
 fn warn_of_damage(file: &GgufFile) {
     let n = validate::layout(file).iter().filter(|f| f.severe).count();
     if n > 0 {
-        let path = file.source().path().display();
+        let path = file.path().display();
         warn(&format!(
             "`{path}` is damaged ({n} findings): see `gguf-inspect check {path}`"
         ));

@@ -1,6 +1,6 @@
 //! Everything that is decided before a weight is read.
 
-use gguf::{GgufFile, Layout, Metadata, TensorInfo, TensorSpec};
+use gguf::{GgufFile, Layout, TensorInfo, TensorSpec};
 use gguf_blocks::{Format, registry};
 use gguf_cli::{Failure, Result};
 
@@ -69,7 +69,6 @@ impl Plan {
     /// Decides everything. Refuses what could fail later: types that cannot be read or written, importance
     /// that is of another shape or missing where it is needed, rules that match nothing.
     pub fn new(file: &GgufFile, wish: &Wish, guide: Option<&Guide>, allow_requantize: bool) -> Result<Self> {
-        refuse_shard(&file.metadata)?;
         let facts = Facts::new(&file.metadata, file.tensors.iter().map(|t| t.name.as_str()))?;
         let mut order: Vec<&TensorInfo> = file.tensors.iter().collect();
         order.sort_by_key(|t| order_key(&t.name));
@@ -112,11 +111,9 @@ impl Plan {
         if let Some(g) = guide {
             notes.extend(check_coverage(g, &steps)?);
         }
-        let specs = steps.iter().map(|s| TensorSpec {
-            name: s.source.name.clone(),
-            shape: s.source.shape,
-            type_id: s.to.id,
-        });
+        let specs = steps
+            .iter()
+            .map(|s| TensorSpec::new(s.source.name.clone(), s.source.shape, s.to.id));
         let layout = Layout::plan(
             &metadata::of_output(&file.metadata, wish.file_type, guide),
             specs.collect(),
@@ -146,18 +143,6 @@ impl Plan {
     pub fn source_bytes(&self) -> u64 {
         self.steps.iter().map(|s| s.source.n_bytes).sum()
     }
-}
-
-/// A single shard is not a model: its counts would lead the mixture astray.
-fn refuse_shard(metadata: &Metadata) -> Result<()> {
-    let count = metadata.uint("split.count")?.unwrap_or(1);
-    if count <= 1 {
-        return Ok(());
-    }
-    let number = metadata.uint("split.no")?.unwrap_or(0) + 1;
-    Err(Failure::Input(format!(
-        "the input is shard {number} of {count}: merge the shards into one file first"
-    )))
 }
 
 fn step(

@@ -51,11 +51,7 @@ fn model(bad: Option<u64>, pairs: &[(&str, u32)]) -> Vec<u8> {
         metadata.set(*key, (*value).into());
     }
     let f32_type = registry::by_name("F32").unwrap().id;
-    let spec = |(name, dims): &(&str, Vec<u64>)| TensorSpec {
-        name: (*name).to_owned(),
-        shape: Shape::new(dims).unwrap(),
-        type_id: f32_type,
-    };
+    let spec = |(name, dims): &(&str, Vec<u64>)| TensorSpec::new(*name, Shape::new(dims).unwrap(), f32_type);
     let layout = Layout::plan(&metadata, tensors().iter().map(spec).collect()).unwrap();
     let mut writer = Writer::new(Vec::new(), &layout).unwrap();
     for (name, dims) in tensors() {
@@ -246,7 +242,7 @@ fn inputs_that_are_not_sound() {
     f.put("text.gguf", b"version https://git-lfs.github.com/spec/v1\n");
     f.refuses("text.gguf out.gguf Q8_0", 1, &["text.gguf"]);
     f.put("shard.gguf", &model(None, &[("split.no", 1), ("split.count", 3)]));
-    f.refuses("shard.gguf out.gguf Q8_0", 1, &["shard 2 of 3"]);
+    f.refuses("shard.gguf out.gguf Q8_0", 1, &["shard 2 of 3", "rename"]);
     // Row 10 of the second expert.
     f.put("nan.gguf", &model(Some((288 + 10) * N_EMBD + 17), &[]));
     let place = ["`blk.0.ffn_up_exps.weight`, matrix 1, row 10, column 17", "NaN"];

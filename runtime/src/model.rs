@@ -18,6 +18,8 @@ use crate::{Error, Result};
 pub(crate) struct Tensor {
     pub(crate) name: String,
     format: &'static gguf_blocks::Format,
+    /// The file of a split set, and the bytes in it.
+    part: usize,
     range: std::ops::Range<usize>,
     n_cols: usize,
     n_rows: usize,
@@ -123,7 +125,7 @@ impl Model {
                 output,
             }),
             _ => Err(Error::Misfit {
-                file: file.source().path().to_path_buf(),
+                file: file.path().to_path_buf(),
                 arch: arch.name.into(),
                 findings,
             }),
@@ -161,8 +163,7 @@ impl Model {
     }
 
     pub(crate) fn weights<'a>(&'a self, t: &'a Tensor) -> Weights<'a> {
-        let bytes = self
-            .file
+        let bytes = self.file.parts()[t.part]
             .source()
             .bytes()
             .expect("binding checked that the source is in memory");
@@ -212,7 +213,7 @@ impl<'a> Binder<'a> {
         let mut findings: Vec<String> = misfits
             .map(|f| format!("tensor `{}`: {}", f.object, f.what))
             .collect();
-        if file.source().bytes().is_none() {
+        if file.parts().iter().any(|p| p.source().bytes().is_none()) {
             findings.push("the file is neither mapped nor in memory".into());
         }
         let by_name: HashMap<&str, &TensorInfo> = file.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
@@ -323,6 +324,7 @@ impl<'a> Binder<'a> {
         Some(Tensor {
             name: info.name.clone(),
             format: info.format()?,
+            part: info.part,
             range: usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?,
             n_cols: usize::try_from(info.shape.n_cols()).ok()?,
             n_rows: usize::try_from(info.shape.dim(1)).ok()?,
@@ -333,7 +335,7 @@ impl<'a> Binder<'a> {
     fn norm(&mut self, role: Role, layer: Option<usize>, spec: Norm) -> Option<NormWeights> {
         let t = self.tensor(role, layer)?;
         let decode = t.format.decode?;
-        let bytes = self.file.source().bytes()?.get(t.range.clone())?;
+        let bytes = self.file.parts()[t.part].source().bytes()?.get(t.range.clone())?;
         if t.format.geometry.row_bytes(t.n_cols as u64) != Some(bytes.len() as u64) {
             return None;
         }

@@ -97,12 +97,9 @@ impl Vocabulary {
         let added = special::added(&self.tokenizer, &self.config, self.pre);
         out.set("tokenizer.ggml.model", Value::String("gpt2".to_owned()));
         out.set("tokenizer.ggml.pre", Value::String(self.pre_name));
-        out.set("tokenizer.ggml.tokens", Value::Array(Array::String(tokens)));
+        out.set("tokenizer.ggml.tokens", Value::from(tokens));
         out.set("tokenizer.ggml.token_type", Value::Array(Array::I32(types)));
-        out.set(
-            "tokenizer.ggml.merges",
-            Value::Array(Array::String(self.tokenizer.model.merges)),
-        );
+        out.set("tokenizer.ggml.merges", Value::from(self.tokenizer.model.merges));
         for (key, id) in specials {
             out.set(format!("tokenizer.ggml.{key}_token_id"), Value::U32(id));
         }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gguf::{Array, Metadata, Value};
+use gguf::{Metadata, Value};
 use serde_json::Value as Json;
 
 use super::TOKENIZER_CONFIG;
@@ -106,7 +106,7 @@ impl Templates {
             out.set(format!("tokenizer.chat_template.{name}"), Value::String(text));
         }
         if !names.is_empty() {
-            out.set("tokenizer.chat_templates", Value::Array(Array::String(names)));
+            out.set("tokenizer.chat_templates", Value::from(names));
         }
         if let Some(text) = self.default {
             out.set("tokenizer.chat_template", Value::String(text));

@@ -46,7 +46,7 @@ fn value_record(value: &Value) -> Json {
         Value::F32(v) => record("FLOAT32".into(), f64::from(*v).into()),
         Value::Bool(v) => record("BOOL".into(), (*v).into()),
         Value::String(v) => record("STRING".into(), v.as_str().into()),
-        Value::Array(Array::String(v)) => record("STRING".into(), array_record(v)),
+        Value::Array(Array::String(v)) => record("STRING".into(), array_record(&v.to_vec())),
         Value::Array(Array::I32(v)) => record("INT32".into(), array_record(v)),
         other => panic!("a value that no converter writes: {other:?}"),
     }

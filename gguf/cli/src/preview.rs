@@ -44,7 +44,10 @@ fn array(array: &Array, n_items: usize, n_chars: usize, len: u64) -> String {
         Array::I32(v) => items(v, n_items, len, ToString::to_string),
         Array::F32(v) => items(v, n_items, len, ToString::to_string),
         Array::Bool(v) => items(v, n_items, len, ToString::to_string),
-        Array::String(v) => items(v, n_items, len, |s| text(s, n_chars)),
+        Array::String(v) => {
+            let front: Vec<_> = v.iter().take(n_items).collect();
+            items(&front, n_items, len, |s| text(s, n_chars))
+        }
         Array::Array(v) => items(v, n_items, len, |a| {
             self::array(a, n_items, n_chars, a.len() as u64)
         }),

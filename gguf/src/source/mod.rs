@@ -36,6 +36,12 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     }
 }
 
+/// Whether a path is the address of a file on a server, which feature `http` reads by ranges.
+pub fn is_url(path: &Path) -> bool {
+    path.to_str()
+        .is_some_and(|s| s.starts_with("http://") || s.starts_with("https://"))
+}
+
 /// Opens a file for reads by position.
 pub fn open(path: &Path) -> Result<Arc<dyn Source>> {
     let (file, identity) = open_regular(path)?;

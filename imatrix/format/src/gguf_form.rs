@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gguf::source::Source;
-use gguf::{Array, GgufFile, Layout, Metadata, Shape, TensorInfo, TensorSpec, Value, Writer};
+use gguf::{Array, GgufFile, Layout, Metadata, Shape, Strings, TensorInfo, TensorSpec, Value, Writer};
 
 use crate::{Entry, Error, Imatrix, Result, base_name, check_entry};
 
@@ -33,7 +33,7 @@ struct Parts<'a> {
 /// Reads the GGUF form.
 pub(crate) fn read(source: Arc<dyn Source>) -> Result<Imatrix> {
     let file = GgufFile::from_source(source)?;
-    let path = file.source().path().to_owned();
+    let path = file.path().to_owned();
     let kind = file.metadata.string(GENERAL_TYPE)?.unwrap_or("model");
     if kind != KIND {
         let what = format!("metadata key `{GENERAL_TYPE}`: expected `{KIND}`, found `{kind}`");
@@ -115,7 +115,7 @@ fn read_f32(file: &GgufFile, path: &Path, tensor: &TensorInfo) -> Result<Vec<f32
         return Err(Error::malformed(path, what));
     }
     let bytes = file.tensor_bytes(tensor)?;
-    let little = file.header.endian == gguf::Endian::Little;
+    let little = file.first().header.endian == gguf::Endian::Little;
     let (words, _) = bytes.as_chunks::<4>();
     Ok(words
         .iter()
@@ -132,8 +132,8 @@ fn read_f32(file: &GgufFile, path: &Path, tensor: &TensorInfo) -> Result<Vec<f32
 /// The dataset names: an array of strings, or a single string as merged files of some tools have it.
 fn datasets(metadata: &Metadata) -> Result<Vec<String>> {
     let names = match metadata.get(DATASETS) {
-        Some(Value::String(s)) => std::slice::from_ref(s),
-        Some(_) => metadata.strings(DATASETS)?.unwrap_or_default(),
+        Some(Value::String(s)) => vec![s.clone()],
+        Some(_) => metadata.strings(DATASETS)?.map_or_else(Vec::new, Strings::to_vec),
         None => return Err(missing_key(DATASETS, "an array of strings")),
     };
     Ok(names.iter().map(|n| base_name(n).to_owned()).collect())
@@ -163,7 +163,7 @@ fn missing_key(key: &str, expected: &str) -> Error {
 /// Writes the GGUF form: for each weight in byte order `in_sum2`, `counts` and, where recorded, `in_sum`.
 pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
     let mut metadata = Metadata::new();
-    let names = imatrix.datasets.iter().map(|n| base_name(n).to_owned()).collect();
+    let names = imatrix.datasets.iter().map(|n| base_name(n)).collect();
     metadata.set(GENERAL_TYPE, Value::String(KIND.to_owned()));
     metadata.set(DATASETS, Value::Array(Array::String(names)));
     metadata.set(CHUNK_COUNT, Value::U32(imatrix.chunk_count));
@@ -178,11 +178,11 @@ pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path
             // Trailing dimensions of 1 are not stored: a dense weight's tensors have one dimension.
             let dims: &[u64] = if n_mat == 1 { &[n_cols] } else { &[n_cols, n_mat] };
             let shape = Shape::new(dims).expect("sizes of vectors in memory");
-            specs.push(TensorSpec {
-                name: format!("{name}{suffix}"),
+            specs.push(TensorSpec::new(
+                format!("{name}{suffix}"),
                 shape,
-                type_id: gguf_blocks::TypeId(0),
-            });
+                gguf_blocks::TypeId(0),
+            ));
         };
         push(SUMS, n_cols);
         push(COUNTS, 1);

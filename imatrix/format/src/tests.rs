@@ -160,11 +160,8 @@ fn a_single_dataset_and_other_suffixes_are_read() {
     );
     metadata.set("imatrix.chunk_count", gguf::Value::I32(5));
     metadata.set("imatrix.chunk_size", gguf::Value::U32(512));
-    let specs = ["w.in_sum2", "w.counts", "w.hessian"].map(|n| gguf::TensorSpec {
-        name: n.into(),
-        shape: gguf::Shape::new(&[1]).unwrap(),
-        type_id: gguf_blocks::TypeId(0),
-    });
+    let specs = ["w.in_sum2", "w.counts", "w.hessian"]
+        .map(|n| gguf::TensorSpec::new(n, gguf::Shape::new(&[1]).unwrap(), gguf_blocks::TypeId(0)));
     let layout = gguf::Layout::plan(&metadata, specs.into()).unwrap();
     let mut writer = gguf::Writer::new(Vec::new(), &layout).unwrap();
     for _ in 0..3 {

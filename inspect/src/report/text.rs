@@ -150,7 +150,7 @@ fn array(out: &mut dyn Write, array: &Array) -> io::Result<()> {
         Array::I32(v) => lines(out, v),
         Array::F32(v) => lines(out, v),
         Array::Bool(v) => lines(out, v),
-        Array::String(v) => lines(out, v),
+        Array::String(v) => v.iter().try_for_each(|x| writeln!(out, "{x}")),
         Array::Array(v) => v.iter().try_for_each(|a| {
             writeln!(
                 out,

@@ -14,7 +14,10 @@ pub fn check(file: &GgufFile, arch: &Architecture, hparams: &HParams) -> Vec<Fin
     let tensors: Vec<_> = file.tensors.iter().map(|t| (t.name.as_str(), t.shape)).collect();
     let mut findings = check_shapes(&tensors, arch, hparams);
     for finding in &mut findings {
-        finding.at = file.tensor(&finding.object).map(|t| file.tensor_range(t).start);
+        if let Some(tensor) = file.tensor(&finding.object) {
+            finding.at = Some(file.tensor_range(tensor).start);
+            finding.part = tensor.part;
+        }
     }
     findings
 }
@@ -46,17 +49,10 @@ pub fn check_shapes(tensors: &[(&str, Shape)], arch: &Architecture, hparams: &HP
 }
 
 fn finding(severe: bool, object: String, what: String) -> Finding {
-    let remedy = if severe {
-        "convert the model again"
+    if severe {
+        Finding::severe(object, None, what, "convert the model again")
     } else {
-        "nothing, if the model works"
-    };
-    Finding {
-        severe,
-        object,
-        at: None,
-        what,
-        remedy,
+        Finding::unusual(object, None, what, "nothing, if the model works")
     }
 }
 

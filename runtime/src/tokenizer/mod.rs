@@ -216,13 +216,16 @@ fn texts(metadata: &Metadata) -> Result<Vec<String>> {
     if u32::try_from(tokens.len()).is_err() {
         return Err(broken("more tokens than ids of 32 bits"));
     }
+    if let Some(i) = tokens.first_not_utf8() {
+        return Err(broken(&format!("token {i} is not UTF-8")));
+    }
     let named = tokens.iter().enumerate();
     Ok(named
         .map(|(i, t)| {
             if t.is_empty() {
                 format!("[EMPTY_{i}]")
             } else {
-                t.clone()
+                t.into_owned()
             }
         })
         .collect())
@@ -265,6 +268,7 @@ fn bpe(tokens: &[String], metadata: &Metadata, pre: &PreTokenizer) -> Result<BPE
         .enumerate()
     {
         // The left part may itself start with a space.
+        let merge = &*merge;
         let at = merge.bytes().skip(1).position(|b| b == b' ').map(|p| p + 1);
         let Some((left, right)) = at.map(|at| (&merge[..at], &merge[at + 1..])) else {
             return Err(broken(&format!(

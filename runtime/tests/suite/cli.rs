@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::common::{Random, Tiny, data, shared, write};
-use gguf::{Array, Value};
+use gguf::Value;
 
 const PERPLEXITY: &str = env!("CARGO_BIN_EXE_gguf-perplexity");
 const BENCH: &str = env!("CARGO_BIN_EXE_gguf-bench");
@@ -295,9 +295,7 @@ fn vocabularies_without_code_are_named() {
         .unwrap()
         .to_vec();
     tokens[1] = tokens[0].clone();
-    twice
-        .metadata
-        .set("tokenizer.ggml.tokens", Value::Array(Array::String(tokens)));
+    twice.metadata.set("tokenizer.ggml.tokens", Value::from(tokens));
     let e = error(&Work::new(&twice).perplexity(&[]), 1);
     assert!(e.contains("twice"), "{e}");
 }

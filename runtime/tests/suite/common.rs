@@ -92,10 +92,10 @@ impl Tiny {
         m.set("qwen3moe.attention.layer_norm_rms_epsilon", Value::F32(EPS));
         m.set("tokenizer.ggml.model", Value::String("gpt2".into()));
         m.set("tokenizer.ggml.pre", Value::String("qwen2".into()));
-        m.set("tokenizer.ggml.tokens", Value::Array(Array::String(tokens)));
+        m.set("tokenizer.ggml.tokens", Value::from(tokens));
         m.set("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds)));
         let merges = merges.map(str::to_owned).to_vec();
-        m.set("tokenizer.ggml.merges", Value::Array(Array::String(merges)));
+        m.set("tokenizer.ggml.merges", Value::from(merges));
         m.set("tokenizer.ggml.bos_token_id", Value::U32(n_vocab as u32 - 3));
         m.set("tokenizer.ggml.eos_token_id", Value::U32(n_vocab as u32 - 2));
         Self {
@@ -125,10 +125,8 @@ impl Tiny {
             let plain = shape.len() == 1 || name.contains("ffn_gate_inp");
             registry::by_name(if plain { "F32" } else { self.matrix_type }).unwrap()
         };
-        let spec = |(name, shape, _): &(String, Vec<u64>, Vec<f32>)| TensorSpec {
-            name: name.clone(),
-            shape: Shape::new(shape).unwrap(),
-            type_id: type_of(shape, name).id,
+        let spec = |(name, shape, _): &(String, Vec<u64>, Vec<f32>)| {
+            TensorSpec::new(name.clone(), Shape::new(shape).unwrap(), type_of(shape, name).id)
         };
         let layout = Layout::plan(&self.metadata, self.tensors.iter().map(spec).collect()).unwrap();
         let mut writer = Writer::new(Vec::new(), &layout).unwrap();

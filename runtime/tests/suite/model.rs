@@ -1,7 +1,7 @@
 //! Files that are no model of their architecture.
 
 use crate::common::Tiny;
-use gguf::{Array, GgufFile, Value};
+use gguf::{GgufFile, Value};
 use gguf_runtime::{Model, Session, Settings, Token};
 
 fn refuse(tiny: &Tiny) -> String {
@@ -164,8 +164,7 @@ fn a_vocabulary_of_another_size_is_a_misfit() {
         .unwrap()
         .to_vec();
     tokens.pop();
-    tiny.metadata
-        .set("tokenizer.ggml.tokens", Value::Array(Array::String(tokens)));
+    tiny.metadata.set("tokenizer.ggml.tokens", Value::from(tokens));
     assert!(refuse(&tiny).contains("token_embd.weight"));
 }
 

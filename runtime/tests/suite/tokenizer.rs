@@ -65,16 +65,13 @@ fn other_families_and_broken_vocabularies_are_named() {
     assert!(e.contains("tokenizer.ggml.merges"), "{e}");
     let e = refuse(|t| {
         let same = vec!["a".to_owned(), "b".into(), "a".into()];
-        t.metadata
-            .set("tokenizer.ggml.tokens", Value::Array(Array::String(same)));
+        t.metadata.set("tokenizer.ggml.tokens", Value::from(same));
         t.metadata.remove("tokenizer.ggml.token_type");
     });
     assert!(e.contains("`a` occurs twice"), "{e}");
     let e = refuse(|t| {
-        t.metadata.set(
-            "tokenizer.ggml.merges",
-            Value::Array(Array::String(vec!["ab".into()])),
-        );
+        t.metadata
+            .set("tokenizer.ggml.merges", Value::from(vec!["ab".to_owned()]));
     });
     assert!(e.contains("merge 0"), "{e}");
     let e = refuse(|t| {
@@ -97,8 +94,7 @@ fn empty_tokens_get_a_name() {
             .to_vec();
         tokens[5] = String::new();
         tokens[6] = String::new();
-        t.metadata
-            .set("tokenizer.ggml.tokens", Value::Array(Array::String(tokens)));
+        t.metadata.set("tokenizer.ggml.tokens", Value::from(tokens));
     });
     assert!(t.is_ok());
 }
