@@ -54,7 +54,9 @@ impl Encode for Array {
 }
 
 fn all<T: Encode>(elements: &[T], out: &mut Vec<u8>) {
-    elements.iter().for_each(|x| x.encode(out));
+    for x in elements {
+        x.encode(out);
+    }
 }
 
 /// Appends a length and the bytes.

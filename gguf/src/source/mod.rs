@@ -1,11 +1,13 @@
-//! Where bytes come from: a file read by position, a mapped file, or bytes in memory.
+//! Where bytes come from: a file read by position, a mapped file, bytes in memory, or a file on a server.
 //!
-//! All three answer the same questions, so that the parser and everything behind it is written once. A source
+//! All of them answer the same questions, so that the parser and everything behind it is written once. A source
 //! knows its length from the moment it was opened and refuses reads beyond it; nothing is ever allocated for
 //! a range that does not exist.
 
 mod bytes;
 mod file;
+#[cfg(feature = "http")]
+mod http;
 mod mmap;
 
 use std::borrow::Cow;
@@ -42,14 +44,40 @@ pub fn is_url(path: &Path) -> bool {
         .is_some_and(|s| s.starts_with("http://") || s.starts_with("https://"))
 }
 
-/// Opens a file for reads by position.
+/// Opens a file, or an address (feature `http`), for reads by position.
 pub fn open(path: &Path) -> Result<Arc<dyn Source>> {
+    if is_url(path) {
+        return open_url(path);
+    }
     let (file, identity) = open_regular(path)?;
     Ok(Arc::new(file::FileSource::new(path, file, identity)))
 }
 
+#[cfg(feature = "http")]
+fn open_url(path: &Path) -> Result<Arc<dyn Source>> {
+    Ok(Arc::new(http::HttpSource::new(path)?))
+}
+
+#[cfg(not(feature = "http"))]
+fn open_url(path: &Path) -> Result<Arc<dyn Source>> {
+    Err(Error::Io {
+        action: "open",
+        path: path.to_owned(),
+        source: std::io::Error::other(
+            "this program was built without feature `http`: download the file first",
+        ),
+    })
+}
+
 /// Maps a file read-only.
 pub fn map(path: &Path) -> Result<Arc<dyn Source>> {
+    if is_url(path) {
+        return Err(Error::Io {
+            action: "map",
+            path: path.to_owned(),
+            source: std::io::Error::other("a file on a server cannot be mapped: download it first"),
+        });
+    }
     let (file, identity) = open_regular(path)?;
     if identity.len == 0 {
         return Ok(bytes(path.to_owned(), Vec::new()));
