@@ -1,5 +1,7 @@
 //! Helpers of the tests that cross crates: where data and programs lie, how a program is run.
 
+pub mod fuzz;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
