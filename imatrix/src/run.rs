@@ -7,7 +7,7 @@ use gguf::atomic::AtomicFile;
 use gguf_cli::{Failure, Progress, Result, Unit};
 use gguf_imatrix_format::{Imatrix, base_name};
 use gguf_runtime::chunks::{ChunkRows, Chunks, Wanted};
-use gguf_runtime::{Error, Model, Observe, Session, Tokenizer};
+use gguf_runtime::{Error, Model, Observe, Session};
 
 use crate::args::{Args, Form};
 use crate::collect::Collector;
@@ -29,7 +29,7 @@ fn collect(args: &Args) -> Result<()> {
         None,
     )?);
     let model = Model::open(&args.model)?;
-    let tokenizer = Tokenizer::from_metadata(&model.file().metadata).map_err(Failure::from)?;
+    let tokenizer = model.tokenizer()?;
     let tokens = tokenizer.encode(&text, true, false)?;
     let settings = args.chunks.settings(args.chunks.ctx_size);
     let chunks = Chunks::of_text(tokens, settings, tokenizer.leading())?;

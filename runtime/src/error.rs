@@ -1,6 +1,6 @@
 //! What can go wrong when a model is opened or run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,6 +15,14 @@ pub enum Error {
     /// The architecture's description.
     #[error(transparent)]
     Models(#[from] gguf_models::Error),
+    /// Something that the file's metadata say.
+    #[error("`{}`: {source}", file.display())]
+    InFile {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong there.
+        source: Box<Error>,
+    },
     /// The file does not hold the model that its metadata describe: all findings.
     #[error("`{}` cannot be run as `{arch}`: {}", file.display(), list(findings))]
     Misfit {
@@ -122,6 +130,27 @@ pub enum Error {
         /// The value.
         value: f32,
     },
+}
+
+impl Error {
+    /// The same, with the file in front where the message does not name it.
+    pub(crate) fn in_file(self, file: &Path) -> Self {
+        use gguf_models::Error as Models;
+        match self {
+            Self::Container(gguf::Error::Key { .. })
+            | Self::Models(
+                Models::Mismatch { .. }
+                | Models::UnknownArchitecture { .. }
+                | Models::Container(gguf::Error::Key { .. }),
+            )
+            | Self::Unsupported { .. }
+            | Self::Vocabulary(_) => Self::InFile {
+                file: file.to_owned(),
+                source: Box::new(self),
+            },
+            other => other,
+        }
+    }
 }
 
 impl From<Error> for gguf_cli::Failure {

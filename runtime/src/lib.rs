@@ -16,7 +16,7 @@
 //! use gguf_runtime::{Model, Session, Settings, Token, Tokenizer};
 //!
 //! let model = Model::open("model.gguf".as_ref())?;
-//! let tokenizer = Tokenizer::from_metadata(&model.file().metadata)?;
+//! let tokenizer = model.tokenizer()?;
 //! let ids = tokenizer.encode("The council met at the inn.", true, false)?;
 //! let last = ids.len() - 1;
 //! let token = |(i, &id): (usize, &u32)| Token { id, seq: 0, pos: i as u32, logits: i == last };

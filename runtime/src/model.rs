@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use gguf::{GgufFile, TensorInfo, key};
+use gguf::{GgufFile, Metadata, TensorInfo, key};
 use gguf_blocks::Cpu;
 use gguf_models::arch::{self, Architecture};
 use gguf_models::check::check;
 use gguf_models::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, Norm};
-use gguf_models::{HParams, LayerSpec, Role};
+use gguf_models::{HParams, LayerSpec, Role, effects};
 
 use crate::kernels::Weights;
-use crate::{Error, Result};
+use crate::{Error, Result, Tokenizer};
 
 /// A weight in the mapped file. Becomes [`Weights`] through [`Model::weights`].
 #[derive(Clone, Debug)]
@@ -93,8 +93,9 @@ impl Model {
     /// Maps a file and binds it.
     ///
     /// # Errors
-    /// An unreadable or malformed file, one in big-endian order, an unknown architecture, and, all findings
-    /// in one message, tensors that are missing, unknown, of a wrong shape or of a type without a decoder.
+    /// An unreadable or malformed file, one in big-endian order, an unknown architecture, metadata that ask for
+    /// a computation that the architecture's description does not have, and, all findings in one message,
+    /// tensors that are missing, unknown, of a wrong shape or of a type without a decoder.
     pub fn open(path: &Path) -> Result<Self> {
         Self::bind(GgufFile::open_mapped(path)?)
     }
@@ -103,13 +104,8 @@ impl Model {
     pub fn bind(file: GgufFile) -> Result<Self> {
         // Below here every tensor lies inside the file.
         file.require_sound()?;
-        let name = file
-            .metadata
-            .string(key::ARCHITECTURE)?
-            .ok_or_else(|| missing(key::ARCHITECTURE))?;
-        let arch = arch::by_name(name)?;
-        let hparams = HParams::from_gguf(arch.name, &file.metadata)?;
-        let spec = (arch.model)(&hparams)?;
+        let (arch, hparams, spec) =
+            describe(&file.metadata).map_err(|e| e.in_file(file.source().path()))?;
         let mut binder = Binder::new(&file, arch, &hparams);
         let parts = binder.model(&spec);
         let findings = binder.findings;
@@ -135,6 +131,11 @@ impl Model {
     /// The file.
     pub fn file(&self) -> &GgufFile {
         &self.file
+    }
+
+    /// The tokenizer that the file's metadata describe; errors as [`Tokenizer::from_metadata`], with the file.
+    pub fn tokenizer(&self) -> Result<Tokenizer> {
+        Tokenizer::from_metadata(&self.file.metadata).map_err(|e| e.in_file(self.file.source().path()))
     }
 
     /// Value of `general.architecture`.
@@ -186,6 +187,18 @@ impl Model {
             .expect("binding checked that the type has a decoder");
         decode(&w.bytes[id as usize * row_bytes..][..row_bytes], out);
     }
+}
+
+/// The description that the metadata name, if it holds for all they say.
+fn describe(metadata: &Metadata) -> Result<(&'static Architecture, HParams, ModelSpec)> {
+    let name = metadata
+        .string(key::ARCHITECTURE)?
+        .ok_or_else(|| missing(key::ARCHITECTURE))?;
+    let arch = arch::by_name(name)?;
+    let hparams = HParams::from_gguf(arch.name, metadata)?;
+    effects::check(arch, metadata)?;
+    let spec = (arch.model)(&hparams)?;
+    Ok((arch, hparams, spec))
 }
 
 fn missing(key: &str) -> gguf::Error {

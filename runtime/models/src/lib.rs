@@ -7,6 +7,8 @@
 //!   places in a Hugging Face `config.json`, the type and the range. The order of the rows is the order in
 //!   which a converter writes the keys. [`HParams::from_gguf`] reads them back and checks every value, so what
 //!   is computed from them afterwards cannot overflow or divide by zero;
+//! - which **other keys** must have values that change nothing ([`effects::check`]): a runtime that passes them
+//!   over would compute another model;
 //! - which **settings of a checkpoint** must have one fixed value ([`hf::Fixed`]): what the description does not
 //!   cover is refused by name, never ignored;
 //! - which **tensors** it has and how large they are ([`arch::TensorExpectation`]); [`check()`] compares a file
@@ -25,6 +27,7 @@
 
 pub mod arch;
 pub mod check;
+pub mod effects;
 mod error;
 pub mod file_type;
 pub mod hf;

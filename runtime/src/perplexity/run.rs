@@ -15,7 +15,7 @@ use super::kl::{Comparison, Divergence, MIN_COUNT};
 use super::report;
 use super::score::{LogSum, Perplexity};
 use crate::chunks::{ChunkRows, Chunks, Wanted};
-use crate::{Error, Model, Session, Tokenizer};
+use crate::{Error, Model, Session};
 
 /// Runs the program.
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -28,7 +28,7 @@ fn evaluate(args: &Args) -> Result<()> {
         Base::None | Base::Write(_) => Some(args.text()?),
     };
     let model = Model::open(&args.model)?;
-    let tokenizer = Tokenizer::from_metadata(&model.file().metadata).map_err(Failure::from)?;
+    let tokenizer = model.tokenizer()?;
     if tokenizer.trailing().is_some() {
         let path = args.model.display();
         return Err(Failure::Input(format!(

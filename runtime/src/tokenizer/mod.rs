@@ -49,7 +49,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// A family or pre-tokenizer that this build does not know; arrays that are missing or do not fit
-    /// together; tokens that occur twice.
+    /// together; tokens that occur twice; ids of special tokens that the vocabulary does not have.
     pub fn from_metadata(metadata: &Metadata) -> Result<Self> {
         let family = metadata.string("tokenizer.ggml.model")?.unwrap_or("nothing");
         if family != "gpt2" {
@@ -69,16 +69,14 @@ impl Tokenizer {
         })?;
         let tokens = texts(metadata)?;
         let kinds = special::kinds(&tokens, kind_numbers(metadata)?)?;
-        let id = |key: &str, default: Option<u64>| -> Result<Option<u32>> {
-            let id = metadata
-                .uint(key)?
-                .or(default)
-                .filter(|&id| id < tokens.len() as u64);
-            Ok(id.map(|id| id as u32))
+        check_special_ids(metadata, tokens.len())?;
+        let id = |key: &str| -> Result<Option<u32>> {
+            let default = || Some(DEFAULT_BOS_EOS).filter(|&id| id < tokens.len() as u64);
+            Ok(metadata.uint(key)?.or_else(default).map(|id| id as u32))
         };
         Ok(Self {
-            bos: id("tokenizer.ggml.bos_token_id", Some(DEFAULT_BOS_EOS))?,
-            eos: id("tokenizer.ggml.eos_token_id", Some(DEFAULT_BOS_EOS))?,
+            bos: id("tokenizer.ggml.bos_token_id")?,
+            eos: id("tokenizer.ggml.eos_token_id")?,
             add_bos: metadata
                 .bool("tokenizer.ggml.add_bos_token")?
                 .unwrap_or(pre.add_bos),
@@ -229,6 +227,23 @@ fn texts(metadata: &Metadata) -> Result<Vec<String>> {
             }
         })
         .collect())
+}
+
+/// Refuses ids of special tokens that no token has, of those too that are not used here: they are signs of a
+/// vocabulary of another model.
+fn check_special_ids(metadata: &Metadata, n_vocab: usize) -> Result<()> {
+    let is_id = |key: &str| key.starts_with("tokenizer.ggml.") && key.ends_with("_token_id");
+    for (key, _) in metadata.iter().filter(|(key, _)| is_id(key)) {
+        if let Some(id) = metadata.uint(key)?.filter(|&id| id >= n_vocab as u64) {
+            return Err(gguf::Error::Key {
+                key: key.into(),
+                expected: format!("an id below the {n_vocab} tokens of the vocabulary").into(),
+                found: id.to_string().into(),
+            }
+            .into());
+        }
+    }
+    Ok(())
 }
 
 fn kind_numbers(metadata: &Metadata) -> Result<Option<Vec<i64>>> {

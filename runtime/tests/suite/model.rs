@@ -89,6 +89,7 @@ fn keys_are_checked() {
             text.contains(key) || text.contains("unknown architecture"),
             "{key}: {text}"
         );
+        assert!(text.starts_with("`tiny.gguf`: "), "{text}");
         text
     };
     changed("general.architecture", None);
@@ -107,6 +108,9 @@ fn keys_are_checked() {
         "qwen3moe.attention.layer_norm_rms_epsilon",
         Some(Value::F32(f32::NAN)),
     );
+    changed("qwen3moe.rope.scaling.type", Some(Value::String("yarn".into())));
+    changed("qwen3moe.attention.sliding_window", Some(Value::U32(64)));
+    changed("qwen3moe.logit_scale", Some(Value::F32(0.5)));
 }
 
 #[test]

@@ -84,6 +84,21 @@ fn other_families_and_broken_vocabularies_are_named() {
 }
 
 #[test]
+fn ids_of_special_tokens_must_be_in_the_vocabulary() {
+    let n = Tiny::new().n_vocab();
+    for key in ["bos", "eos", "padding", "eot", "fim_pre"] {
+        let key = format!("tokenizer.ggml.{key}_token_id");
+        tiny(|t| t.metadata.set(&key, Value::U32(n as u32 - 1))).unwrap();
+        for id in [n as u32, u32::MAX] {
+            let e = tiny(|t| t.metadata.set(&key, Value::U32(id))).expect_err("no such token");
+            for part in [format!("`{key}`"), format!("the {n} tokens"), format!("found {id}")] {
+                assert!(e.contains(&part), "no {part} in: {e}");
+            }
+        }
+    }
+}
+
+#[test]
 fn empty_tokens_get_a_name() {
     let t = tiny(|t| {
         let mut tokens = t

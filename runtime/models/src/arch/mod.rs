@@ -5,6 +5,7 @@ mod qwen3moe;
 
 use gguf::Metadata;
 
+use crate::effects::Effect;
 use crate::hf::{Fixed, TensorRule};
 use crate::hparams::Row;
 use crate::spec::ModelSpec;
@@ -67,6 +68,9 @@ pub struct Architecture {
     /// Hyper-parameters beside [`crate::hparams::GENERIC`], in the order in which a converter writes them. A
     /// row with the key of a generic one takes its place.
     pub hparams: &'static [Row],
+    /// Keys that the description takes for granted beside or against [`crate::effects::GENERIC`], with the
+    /// values that it holds for.
+    pub effects: &'static [Effect],
     /// Settings of a checkpoint that the description takes for granted.
     pub fixed: &'static [Fixed],
     /// From a checkpoint's tensors to GGUF's, first match wins. Groups, so that architectures can share them.

@@ -1,6 +1,7 @@
 //! Qwen3-MoE: grouped-query attention with a norm of every query and key head, and experts in every layer.
 
 use super::{Architecture, TensorExpectation};
+use crate::effects::Neutral;
 use crate::hf::{self, Fixed, TensorRule, Transform};
 use crate::hparams::{Row, Slot};
 use crate::spec::{Activation, Ffn, Gating, Gqa, LayerSpec, Mixer, ModelSpec, Moe, Norm, Rope, RopeKind};
@@ -15,6 +16,11 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         slot: Slot::width(|h| &mut h.n_ff_exp),
         required: true,
     }],
+    // Always a softmax over all experts, and weights that are divided by their sum.
+    effects: &[
+        ("expert_gating_func", Neutral::One),
+        ("expert_weights_norm", Neutral::One),
+    ],
     fixed: &[
         hf::SILU,
         hf::NO_ROPE_SCALING,
