@@ -6,6 +6,7 @@
 
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,9 @@ const BUFFER: usize = 1 << 20;
 
 /// Bytes of the final name that go into the name of the part file, which must stay below the usual limit of 255.
 const PART_NAME_BYTES: usize = 200;
+
+/// Bytes of a name where the file system does not tell its limit.
+const USUAL_NAME_MAX: usize = 255;
 
 /// A file being written beside its final name. Dropped without [`AtomicFile::commit`] it vanishes.
 #[derive(Debug)]
@@ -35,7 +39,7 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Starts an output. Refuses a missing folder, an output that is one of `inputs` (by path, symbolic or
+    /// Starts an output. Refuses a missing folder, a name that the file system cannot hold, an output that is one of `inputs` (by path, symbolic or
     /// hard link), an existing output unless `force`, and, if `n_bytes` is known, too little free space.
     pub fn create(path: &Path, force: bool, inputs: &[&Path], n_bytes: Option<u64>) -> Result<Self> {
         let path = check_target(path, force, inputs)?;
@@ -49,6 +53,7 @@ impl AtomicFile {
                 &format!("the folder `{}` does not exist: create it", folder.display()),
             ));
         }
+        check_name(&path, &folder)?;
         let file_limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         if let Some(needed) = n_bytes {
             check_room(&path, &folder, needed, file_limit)?;
@@ -204,6 +209,24 @@ fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result<PathBuf> {
         path: path.to_owned(),
         source,
     })
+}
+
+/// A name that is too long would otherwise be refused only when the finished file is renamed to it.
+fn check_name(path: &Path, folder: &Path) -> Result<()> {
+    let n_bytes = path.file_name().map_or(0, |name| name.as_bytes().len());
+    let max = rustix::fs::statvfs(folder)
+        .ok()
+        .and_then(|stat| usize::try_from(stat.f_namemax).ok())
+        .filter(|&n| n > 0)
+        .unwrap_or(USUAL_NAME_MAX);
+    if n_bytes > max {
+        let why = format!(
+            "the name has {n_bytes} bytes, but names in `{}` have {max} at most: choose a shorter one",
+            folder.display()
+        );
+        return Err(refuse(path, &why));
+    }
+    Ok(())
 }
 
 fn check_room(path: &Path, folder: &Path, needed: u64, file_limit: u64) -> Result<()> {

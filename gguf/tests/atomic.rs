@@ -52,6 +52,24 @@ fn the_name_appears_with_the_last_byte() {
 }
 
 #[test]
+fn a_name_that_is_too_long_is_refused_at_the_start() {
+    let (folder, _) = folder();
+    let longest = folder.path().join("n".repeat(255));
+    let mut out = AtomicFile::create(&longest, false, &[], None).expect("just short enough");
+    out.write_all(b"x").expect("room");
+    out.commit().expect("renamed");
+    assert!(longest.exists());
+    // 2 bytes a letter.
+    let name = "ä".repeat(128);
+    let text = refusal(&folder.path().join(&name), false, &[], None);
+    assert!(
+        text.contains("256 bytes") && text.contains("255 at most"),
+        "{text}"
+    );
+    assert_eq!(names(folder.path()).len(), 2);
+}
+
+#[test]
 fn a_dropped_output_vanishes() {
     let (folder, _) = folder();
     let path = folder.path().join("out.gguf");

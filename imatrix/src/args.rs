@@ -59,7 +59,7 @@ const MIN_CTX: usize = 16;
 impl Args {
     /// The calibration text.
     pub(crate) fn text(&self) -> Result<String> {
-        let n_ctx = self.chunks.ctx_size;
+        let n_ctx = self.chunks.n_ctx();
         if n_ctx < MIN_CTX {
             return Err(Failure::Usage(format!(
                 "context: expected at least {MIN_CTX} tokens, found {n_ctx}"

@@ -31,7 +31,7 @@ fn collect(args: &Args) -> Result<()> {
     let model = Model::open(&args.model)?;
     let tokenizer = model.tokenizer()?;
     let tokens = tokenizer.encode(&text, true, false)?;
-    let settings = args.chunks.settings(args.chunks.ctx_size);
+    let settings = args.chunks.settings(args.chunks.n_ctx());
     let chunks = Chunks::of_text(tokens, settings, tokenizer.leading())?;
     let mut session = Session::new(&model, chunks.session_settings(args.chunks.ubatch.ubatch_size))?;
 

@@ -104,8 +104,7 @@ impl Model {
     pub fn bind(file: GgufFile) -> Result<Self> {
         // Below here every tensor lies inside the file.
         file.require_sound()?;
-        let (arch, hparams, spec) =
-            describe(&file.metadata).map_err(|e| e.in_file(file.source().path()))?;
+        let (arch, hparams, spec) = describe(&file.metadata).map_err(|e| e.in_file(file.source().path()))?;
         let mut binder = Binder::new(&file, arch, &hparams);
         let parts = binder.model(&spec);
         let findings = binder.findings;

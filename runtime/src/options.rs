@@ -15,12 +15,15 @@ pub struct UbatchArgs {
     pub ubatch_size: usize,
 }
 
+/// Tokens of a chunk where none are given.
+const N_CTX: usize = 512;
+
 /// How a text is cut and evaluated: `-c`, `-b`, `-ub`, `--chunks`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ChunkArgs {
-    /// Tokens of a chunk
-    #[arg(short = 'c', long, value_name = "N", default_value_t = 512)]
-    pub ctx_size: usize,
+    /// Tokens of a chunk [default: 512]
+    #[arg(short = 'c', long, value_name = "N")]
+    pub ctx_size: Option<usize>,
     /// Tokens that are evaluated together; whole chunks as far as they fit
     #[arg(short, long, value_name = "N", default_value_t = 2048)]
     pub batch_size: usize,
@@ -33,6 +36,11 @@ pub struct ChunkArgs {
 }
 
 impl ChunkArgs {
+    /// Tokens of a chunk: as given, else the usual number.
+    pub fn n_ctx(&self) -> usize {
+        self.ctx_size.unwrap_or(N_CTX)
+    }
+
     /// The settings for chunks of `n_ctx` tokens.
     pub fn settings(&self, n_ctx: usize) -> ChunkSettings {
         ChunkSettings {
@@ -100,7 +108,7 @@ mod tests {
         let args = parse("x -b 64 -ub 16 -c 32").unwrap().0.chunks;
         assert_eq!(
             (args.batch_size, args.ubatch.ubatch_size, args.ctx_size),
-            (64, 16, 32)
+            (64, 16, Some(32))
         );
         assert_eq!(parse("x").unwrap().0.chunks.ubatch.ubatch_size, 512);
         assert!(parse("x -ub").is_err());

@@ -32,7 +32,7 @@ pub use pool::thread_pool;
 pub use preview::{preview, preview_cut};
 pub use progress::{Progress, Unit};
 pub use run::{run, run_with_default};
-pub use table::{human_bytes, human_time, table};
+pub use table::{count, human_bytes, human_time, table};
 pub use talk::{print_data, print_json, warn, write_data};
 pub use text::read_text;
 

@@ -45,6 +45,25 @@ pub fn human_bytes(n: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
+/// A number of things in words: `1 chunk`, `3 chunks`. `one` is the singular; words in `-y`, `-ix`
+/// and those with a plural in `-es` get the right ending.
+pub fn count(n: u64, one: &str) -> String {
+    if n == 1 {
+        return format!("1 {one}");
+    }
+    let consonant_y = one
+        .strip_suffix('y')
+        .filter(|stem| !stem.ends_with(['a', 'e', 'i', 'o', 'u']));
+    if let Some(stem) = consonant_y {
+        return format!("{n} {stem}ies");
+    }
+    if let Some(stem) = one.strip_suffix("ix") {
+        return format!("{n} {stem}ices");
+    }
+    let es = ["s", "x", "ch", "sh"].iter().any(|end| one.ends_with(end));
+    format!("{n} {one}{}", if es { "es" } else { "s" })
+}
+
 /// A span of time as people say it: `3 min 5 s`.
 pub fn human_time(time: Duration) -> String {
     let s = time.as_secs();
@@ -60,7 +79,7 @@ pub fn human_time(time: Duration) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::{human_bytes, human_time, table};
+    use super::{count, human_bytes, human_time, table};
 
     #[test]
     fn bytes_have_three_digits() {
@@ -76,6 +95,22 @@ mod tests {
             (u64::MAX, "16.0 EiB"),
         ] {
             assert_eq!(human_bytes(n), text, "{n}");
+        }
+    }
+
+    #[test]
+    fn numbers_agree_with_their_words() {
+        for (n, one, text) in [
+            (0, "chunk", "0 chunks"),
+            (1, "chunk", "1 chunk"),
+            (2, "entry", "2 entries"),
+            (1, "entry", "1 entry"),
+            (3, "key", "3 keys"),
+            (4, "matrix", "4 matrices"),
+            (2, "batch", "2 batches"),
+            (5, "finding", "5 findings"),
+        ] {
+            assert_eq!(count(n, one), text);
         }
     }
 

@@ -16,7 +16,8 @@ pub(super) struct Args {
     /// Model
     #[arg(short, long, value_name = "GGUF")]
     pub(super) model: PathBuf,
-    /// Text, UTF-8; not needed with --kl-divergence, whose base file holds the tokens
+    /// Text, UTF-8; not needed with --kl-divergence, whose base file holds the tokens: one that is given must
+    /// be the base's
     #[arg(short, long, value_name = "TEXT", required_unless_present = "kl_divergence")]
     pub(super) file: Option<PathBuf>,
     #[command(flatten)]
@@ -58,12 +59,12 @@ impl Args {
         }
     }
 
-    /// The text, where one is needed.
-    pub(super) fn text(&self) -> Result<String> {
-        let path = self
-            .file
-            .as_ref()
-            .ok_or_else(|| Failure::Usage("a text is needed: `-f TEXT`".into()))?;
-        gguf_cli::read_text(path)
+    /// The text, if one is given; it may be left out with a base file to compare with.
+    pub(super) fn text(&self) -> Result<Option<String>> {
+        match (&self.file, self.base()) {
+            (Some(path), _) => gguf_cli::read_text(path).map(Some),
+            (None, Base::Compare(_)) => Ok(None),
+            (None, _) => Err(Failure::Usage("a text is needed: `-f TEXT`".into())),
+        }
     }
 }

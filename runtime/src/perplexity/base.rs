@@ -130,8 +130,28 @@ impl<'a> BaseRow<'a> {
         self.scale * f32::from(code) + self.min
     }
 
-    pub(super) fn is_finite(&self) -> bool {
-        self.scale.is_finite() && self.min.is_finite()
+    /// What no writer can have meant with scale and minimum, if anything.
+    pub(super) fn fault(&self) -> Option<String> {
+        // The largest scale a writer makes, with room for rounding of large logits.
+        const MAX_SCALE: f32 = 1.01 * RANGE / 65535.0;
+        if !(0.0..=MAX_SCALE).contains(&self.scale) {
+            return Some(format!(
+                "expected a scale from 0 to {MAX_SCALE:e}, found {:e}",
+                self.scale
+            ));
+        }
+        (!self.min.is_finite())
+            .then(|| format!("expected a finite smallest log probability, found {}", self.min))
+    }
+
+    /// What is wrong with the sum of the probabilities above `e^-16`, if anything. Those below, which the file
+    /// cuts off, make up at most `e^-16` a token; codes round each of the others by a ten-thousandth.
+    pub(super) fn fault_of_sum(n_vocab: usize, sum: f64) -> Option<String> {
+        const ROUNDING: f64 = 1e-3;
+        let cut_off = n_vocab as f64 * f64::from(-RANGE).exp();
+        let lowest = 1.0 - ROUNDING - cut_off;
+        (!(lowest..=1.0 + ROUNDING).contains(&sum))
+            .then(|| format!("expected probabilities that add up to 1, found {sum:.6}"))
     }
 }
 
@@ -218,6 +238,38 @@ impl BaseFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scales_and_minima_that_no_writer_makes_are_told() {
+        for (scale, min, sound) in [
+            (0.0, -3.0, true),
+            (RANGE / 65535.0, -20.0, true),
+            (-1e-5, -3.0, false),
+            (1.0, -3.0, false),
+            (f32::NAN, -3.0, false),
+            (f32::INFINITY, -3.0, false),
+            (1e-5, f32::NEG_INFINITY, false),
+            (1e-5, f32::NAN, false),
+        ] {
+            let row = BaseRow {
+                scale,
+                min,
+                codes: &[],
+            };
+            assert_eq!(row.fault().is_none(), sound, "{scale} {min}: {:?}", row.fault());
+        }
+        for (n_vocab, sum, sound) in [
+            (300, 1.0, true),
+            (300, 0.9, false),
+            (300, 1.01, false),
+            (150_000, 0.985, true),
+            (150_000, 0.9, false),
+            (300, f64::INFINITY, false),
+            (300, f64::NAN, false),
+        ] {
+            assert_eq!(BaseRow::fault_of_sum(n_vocab, sum).is_none(), sound, "{sum}");
+        }
+    }
 
     #[test]
     fn codes_hold_log_probabilities() {

@@ -1,6 +1,7 @@
 //! How far a model's predictions are from the base model's.
 
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::base::BaseRow;
 use super::score::{LogSum, Sums};
@@ -22,18 +23,27 @@ pub(super) struct Comparison {
     /// Probability of the right token minus its probability in the base.
     dp: f32,
     same_top: bool,
+    /// Sum of the base's probabilities above `e^-16`.
+    base_sum: f64,
 }
 
 impl Comparison {
+    /// What is wrong with the base's probabilities, if anything.
+    pub(super) fn fault(&self, n_vocab: usize) -> Option<String> {
+        BaseRow::fault_of_sum(n_vocab, self.base_sum)
+    }
+
     pub(super) fn new(logits: &[f32], sum: &LogSum, base: BaseRow<'_>, target: usize) -> Self {
         let total = sum.total();
         let nll = total - logits[target];
         let nll_base = -base.log_prob(target);
-        let mut lanes = [0.0f64; LANES];
+        let (mut lanes, mut sums) = ([0.0f64; LANES], [0.0f64; LANES]);
         let (mut top, mut top_base) = ((0, f32::NEG_INFINITY), (0, f32::NEG_INFINITY));
         for (i, (&l, p)) in logits.iter().zip(base.log_probs()).enumerate() {
             if p > CUT {
-                lanes[i % LANES] += f64::from(exp(p) * (p - l + total));
+                let probability = exp(p);
+                lanes[i % LANES] += f64::from(probability * (p - l + total));
+                sums[i % LANES] += f64::from(probability);
             }
             if l > top.1 {
                 top = (i, l);
@@ -49,6 +59,7 @@ impl Comparison {
             kld: ((a + e) + (c + g)) + ((b + f) + (d + h)),
             dp: exp(-nll) - exp(-nll_base),
             same_top: top.0 == top_base.0,
+            base_sum: sums.iter().sum(),
         }
     }
 }
@@ -187,13 +198,15 @@ impl Divergence {
         let ln_ratio = self.ln_ratio();
         let var = ppl.stderr * ppl.stderr + ppl_base.stderr * ppl_base.stderr
             - 2.0 * ppl.value * ppl_base.value * cov;
-        let correlation = cov / (q.stderr * b.stderr);
+        // Without spread there is nothing to correlate.
+        let spread = q.stderr * b.stderr;
+        let correlation = (spread > 0.0).then(|| 100.0 * cov / spread);
         let mean_dp = Estimate::mean(&self.dp, self.n).scaled(100.0);
         let percent: Vec<f32> = self.dps.iter().map(|v| v * 100.0).collect();
         Summary {
             ppl,
             ppl_base,
-            correlation_percent: 100.0 * correlation,
+            correlation_percent: correlation,
             ln_ratio,
             ratio: ln_ratio.exp(),
             difference: Estimate {
@@ -214,7 +227,7 @@ pub(super) struct Summary {
     #[serde(skip)]
     pub(super) ppl: Estimate,
     pub(super) ppl_base: Estimate,
-    pub(super) correlation_percent: f64,
+    pub(super) correlation_percent: Option<f64>,
     pub(super) ln_ratio: Estimate,
     pub(super) ratio: Estimate,
     pub(super) difference: Estimate,
@@ -222,6 +235,30 @@ pub(super) struct Summary {
     pub(super) dp_percent: Distribution,
     pub(super) rms_dp_percent: Estimate,
     pub(super) same_top_percent: Estimate,
+}
+
+impl Summary {
+    /// The first statistic that is no finite number, by its key in JSON.
+    pub(super) fn first_non_finite(&self) -> Option<String> {
+        let ppl = [("ppl", self.ppl.value), ("ppl_stderr", self.ppl.stderr)];
+        let correlation = self.correlation_percent.map(|c| ("correlation_percent", c));
+        let named = ppl.into_iter().chain(correlation);
+        // JSON has no place for such numbers and shows null; a correlation may be null by right.
+        named
+            .filter(|(_, v)| !v.is_finite())
+            .map(|(name, _)| name.to_owned())
+            .next()
+            .or_else(|| json!(self).as_object().and_then(first_null))
+    }
+}
+
+/// The dotted path of the first null beside the correlation's.
+fn first_null(object: &Map<String, Value>) -> Option<String> {
+    object.iter().find_map(|(key, value)| match value {
+        Value::Null if key != "correlation_percent" => Some(key.clone()),
+        Value::Object(inner) => first_null(inner).map(|rest| format!("{key}.{rest}")),
+        _ => None,
+    })
 }
 
 /// Mean and percentiles.
@@ -339,15 +376,42 @@ mod tests {
                 kld: 0.0,
                 dp: 0.0,
                 same_top: true,
+                base_sum: 1.0,
             });
         }
         let s = d.summary();
+        assert_eq!(s.first_non_finite(), None);
         assert_eq!(
             (s.ratio.value, s.difference.value, s.rms_dp_percent.value),
             (1.0, 0.0, 0.0)
         );
-        assert!((s.correlation_percent - 100.0).abs() < 1e-9);
+        assert!((s.correlation_percent.unwrap() - 100.0).abs() < 1e-9);
         assert!(s.ratio.stderr < 1e-6 && s.ppl.stderr > 0.0);
         assert_eq!(s.same_top_percent.value, 100.0);
+    }
+
+    #[test]
+    fn statistics_that_are_no_numbers_are_named() {
+        let with = |kld: f64, nll: f32| {
+            let mut d = Divergence::default();
+            for _ in 0..200 {
+                d.add(&Comparison {
+                    nll,
+                    nll_base: 1.0,
+                    kld,
+                    dp: 0.0,
+                    same_top: true,
+                    base_sum: 1.0,
+                });
+            }
+            d.summary()
+        };
+        let flat = with(0.5, 1.0);
+        assert_eq!((flat.correlation_percent, flat.first_non_finite()), (None, None));
+        assert_eq!(
+            with(f64::INFINITY, 1.0).first_non_finite().as_deref(),
+            Some("kld.mean")
+        );
+        assert_eq!(with(0.5, 1e30).first_non_finite().as_deref(), Some("ppl"));
     }
 }

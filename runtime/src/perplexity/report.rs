@@ -8,6 +8,9 @@ use super::score::Perplexity;
 /// Heading of the lines of a comparison.
 pub(super) const COMPARISON_HEAD: &str = "chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence              Δp RMS            Same top p";
 
+/// Label of the correlation.
+const CORRELATION: &str = "Cor(ln(PPL(Q)), ln(PPL(base)))";
+
 /// A chunk's item in the line of running perplexities; `chunk` counts from 1.
 pub(super) fn running(chunk: usize, ppl: f64) -> String {
     format!("[{chunk}]{ppl:.4},")
@@ -47,9 +50,9 @@ pub(super) fn summary(s: &Summary) -> String {
         "====== Perplexity statistics ======".into(),
         estimate("Mean PPL(Q)", s.ppl),
         estimate("Mean PPL(base)", s.ppl_base),
-        format!(
-            "{:<30}: {:6.2}%",
-            "Cor(ln(PPL(Q)), ln(PPL(base)))", s.correlation_percent
+        s.correlation_percent.map_or_else(
+            || format!("{CORRELATION:<30}: unknown"),
+            |c| format!("{CORRELATION:<30}: {c:6.2}%"),
         ),
         estimate("Mean ln(PPL(Q)/PPL(base))", s.ln_ratio),
         estimate("Mean PPL(Q)/PPL(base)", s.ratio),

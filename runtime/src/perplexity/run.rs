@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use gguf::atomic::AtomicFile;
-use gguf_cli::{Failure, Progress, Result, Unit};
+use gguf_cli::{Failure, Progress, Result, Unit, count};
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,7 @@ use super::kl::{Comparison, Divergence, MIN_COUNT};
 use super::report;
 use super::score::{LogSum, Perplexity};
 use crate::chunks::{ChunkRows, Chunks, Wanted};
-use crate::{Error, Model, Session};
+use crate::{Error, Model, Session, Tokenizer};
 
 /// Runs the program.
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -23,10 +23,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 fn evaluate(args: &Args) -> Result<()> {
-    let text = match args.base() {
-        Base::Compare(_) => None,
-        Base::None | Base::Write(_) => Some(args.text()?),
-    };
+    let text = args.text()?;
     let model = Model::open(&args.model)?;
     let tokenizer = model.tokenizer()?;
     if tokenizer.trailing().is_some() {
@@ -35,43 +32,9 @@ fn evaluate(args: &Args) -> Result<()> {
             "`{path}`: the vocabulary puts EOS behind every text, so perplexity would mean nothing"
         )));
     }
-    let n_vocab = model.spec().n_vocab;
-    let (chunks, output) = match (args.base(), text) {
-        (Base::Compare(path), _) => {
-            let file = BaseFile::open(path, n_vocab)?;
-            let chunks = Chunks::of_whole(
-                file.tokens.clone(),
-                args.chunks.settings(file.n_ctx),
-                tokenizer.leading(),
-            );
-            (chunks?, Output::compare(file, path))
-        }
-        (to_write, text) => {
-            let tokens = tokenizer.encode(&text.unwrap_or_default(), true, false)?;
-            let chunks = Chunks::of_text(
-                tokens,
-                args.chunks.settings(args.chunks.ctx_size),
-                tokenizer.leading(),
-            )?;
-            let output = match to_write {
-                Base::Write(path) => {
-                    let inputs: Vec<&Path> = args
-                        .file
-                        .iter()
-                        .chain([&args.model])
-                        .map(PathBuf::as_path)
-                        .collect();
-                    let file = base::create(path, args.output.force, &inputs, &chunks, n_vocab)?;
-                    Output::Write {
-                        file,
-                        path: path.to_path_buf(),
-                        rows: Vec::new(),
-                    }
-                }
-                _ => Output::Score,
-            };
-            (chunks, output)
-        }
+    let (chunks, output) = match args.base() {
+        Base::Compare(path) => compare(args, path, &model, &tokenizer, text)?,
+        _ => score(args, &model, &tokenizer, &text.unwrap_or_default())?,
     };
     let trained = model.spec().n_ctx_train;
     if chunks.n_ctx() > trained {
@@ -88,6 +51,73 @@ fn evaluate(args: &Args) -> Result<()> {
     }
     done?;
     scorer.finish(head(args, &model, &chunks))
+}
+
+/// A text to score, and where a base file is asked for, to write to it.
+fn score(args: &Args, model: &Model, tokenizer: &Tokenizer, text: &str) -> Result<(Chunks, Output)> {
+    let tokens = tokenizer.encode(text, true, false)?;
+    let settings = args.chunks.settings(args.chunks.n_ctx());
+    let chunks = Chunks::of_text(tokens, settings, tokenizer.leading())?;
+    let Base::Write(path) = args.base() else {
+        return Ok((chunks, Output::Score));
+    };
+    let inputs: Vec<&Path> = args
+        .file
+        .iter()
+        .chain([&args.model])
+        .map(PathBuf::as_path)
+        .collect();
+    let file = base::create(path, args.output.force, &inputs, &chunks, model.spec().n_vocab)?;
+    let output = Output::Write {
+        file,
+        path: path.to_path_buf(),
+        rows: Vec::new(),
+    };
+    Ok((chunks, output))
+}
+
+/// A base file to compare with. It decides about text and context; what is given beside it must agree.
+fn compare(
+    args: &Args,
+    path: &Path,
+    model: &Model,
+    tokenizer: &Tokenizer,
+    text: Option<String>,
+) -> Result<(Chunks, Output)> {
+    let file = BaseFile::open(path, model.spec().n_vocab)?;
+    let base = path.display();
+    if let Some(n_ctx) = args.chunks.ctx_size.filter(|&n| n != file.n_ctx) {
+        return Err(Failure::Usage(format!(
+            "`-c {n_ctx}`: `{base}` was made with chunks of {}; leave `-c` out or give that",
+            file.n_ctx
+        )));
+    }
+    if let (Some(text), Some(from)) = (text, &args.file) {
+        let tokens = tokenizer.encode(&text, true, false)?;
+        let differing = file
+            .tokens
+            .iter()
+            .enumerate()
+            .find(|&(i, t)| tokens.get(i) != Some(t));
+        if let Some((i, expected)) = differing {
+            let found = tokens.get(i).map_or("the end".to_owned(), u32::to_string);
+            return Err(Failure::Input(format!(
+                "`{}`, token {i}: expected {expected} as `{base}` has, found {found}; the base was made of \
+                 another text or with another tokenizer, leave `-f` out to take its tokens",
+                from.display()
+            )));
+        }
+    }
+    let n_chunks = file.tokens.len() / file.n_ctx;
+    if let Some(asked) = args.chunks.chunks.filter(|&n| n > n_chunks) {
+        gguf_cli::warn(&format!(
+            "`--chunks {asked}`: `{base}` holds {}",
+            count(n_chunks as u64, "chunk")
+        ));
+    }
+    let settings = args.chunks.settings(file.n_ctx);
+    let chunks = Chunks::of_whole(file.tokens.clone(), settings, tokenizer.leading())?;
+    Ok((chunks, Output::compare(file, path)))
 }
 
 fn head(args: &Args, model: &Model, chunks: &Chunks) -> Map<String, Value> {
@@ -256,19 +286,36 @@ impl<'a> Scorer<'a> {
                     rows.zip(bytes.par_chunks(row_bytes))
                         .map(|((place, logits), base)| {
                             let base = BaseRow::new(base, n_vocab);
-                            if !base.is_finite() {
-                                return Err(damaged(path, *place));
-                            }
+                            let damaged = |what: String| damaged(path, *place, &what);
+                            base.fault().map_or(Ok(()), |what| Err(damaged(what)))?;
                             let sum = log_sum(*place, logits)?;
                             let nll = f64::from(sum.total() - logits[target(place)]);
-                            Ok((nll, Some(Comparison::new(logits, &sum, base, target(place)))))
+                            let found = Comparison::new(logits, &sum, base, target(place));
+                            match found.fault(n_vocab) {
+                                Some(what) => Err(damaged(what)),
+                                None => Ok((nll, Some(found))),
+                            }
                         }),
                 )
             }
         }
     }
 
+    /// Refuses results with a statistic that is no finite number.
+    fn check(&self) -> Result<()> {
+        finite("ppl", self.perplexity.value())?;
+        finite("ppl_stderr", self.perplexity.stderr().unwrap_or(0.0))?;
+        let summary = match &self.output {
+            Output::Compare { divergence, .. } => divergence.summary(),
+            _ => return Ok(()),
+        };
+        summary
+            .first_non_finite()
+            .map_or(Ok(()), |name| finite(&name, f64::NAN))
+    }
+
     fn finish(self, head: Map<String, Value>) -> Result<()> {
+        self.check()?;
         self.progress.finish();
         let divergence = match self.output {
             Output::Score => None,
@@ -290,6 +337,16 @@ impl<'a> Scorer<'a> {
     }
 }
 
+/// A number that is none says nothing: what led to it was damaged.
+fn finite(name: &str, value: f64) -> Result<()> {
+    if value.is_finite() {
+        return Ok(());
+    }
+    Err(Failure::Input(format!(
+        "statistic `{name}`: expected a finite number, found {value}; the model or the base is damaged"
+    )))
+}
+
 type Score = (f64, Option<Comparison>);
 
 fn log_sum((chunk, pos): (usize, usize), logits: &[f32]) -> crate::Result<LogSum> {
@@ -301,11 +358,8 @@ fn log_sum((chunk, pos): (usize, usize), logits: &[f32]) -> crate::Result<LogSum
     })
 }
 
-fn damaged(file: &Path, (chunk, pos): (usize, usize)) -> Error {
-    let what = format!(
-        "chunk {}, position {pos}: expected finite log probabilities",
-        chunk + 1
-    );
+fn damaged(file: &Path, (chunk, pos): (usize, usize), what: &str) -> Error {
+    let what = format!("chunk {}, position {pos}: {what}", chunk + 1);
     Error::Damaged {
         file: file.to_path_buf(),
         what,

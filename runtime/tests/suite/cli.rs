@@ -220,10 +220,82 @@ fn damaged_base_files_are_refused() {
     refuse(&changed(16, &u32::MAX.to_le_bytes()), "incomplete");
     refuse(&changed(20, &[0xFF; 4]), "token 0");
     let n_tokens = u32::from_le_bytes(good[16..20].try_into().unwrap()) as usize * 32;
-    refuse(
-        &changed(20 + 4 * n_tokens, &f32::NAN.to_le_bytes()),
-        "chunk 1, position 16",
+    let (scale, min) = (20 + 4 * n_tokens, 24 + 4 * n_tokens);
+    let number = |at: usize| f32::from_le_bytes(good[at..][..4].try_into().unwrap());
+    for (at, value, part) in [
+        (scale, f32::NAN, "scale"),
+        (scale, f32::INFINITY, "scale"),
+        (scale, -number(scale), "scale"),
+        (scale, 3e38, "scale"),
+        (scale, 0.0, "add up to 1"),
+        (min, f32::NAN, "smallest"),
+        (min, f32::NEG_INFINITY, "smallest"),
+        (min, -1e30, "add up to 1"),
+        (min, number(min) + 1.0, "add up to 1"),
+        (min, 3e38, "add up to 1"),
+    ] {
+        refuse(
+            &changed(at, &value.to_le_bytes()),
+            &format!(
+                "chunk 1, position 16: expected {}",
+                if part == "scale" { "a scale" } else { "" }
+            ),
+        );
+        refuse(&changed(at, &value.to_le_bytes()), part);
+    }
+}
+
+#[test]
+fn what_is_given_beside_a_base_file_must_agree_with_it() {
+    let work = Work::new(&Tiny::new());
+    work.json(&["--kl-divergence-base", "base.kld", "--chunks", "2"]);
+    let compare = |more: &[&str]| {
+        let base = [
+            "-m",
+            "tiny.gguf",
+            "--kl-divergence-base",
+            "base.kld",
+            "--kl-divergence",
+            "-t",
+            "1",
+        ];
+        work.run(PERPLEXITY, &[base.as_slice(), more].concat())
+    };
+    let alone = ok(&compare(&[]));
+    assert_eq!(
+        ok(&compare(&["-f", "text.txt", "-c", "32", "--chunks", "2"])),
+        alone
     );
+    let e = error(&compare(&["-c", "64"]), 2);
+    assert!(e.contains("`-c 64`") && e.contains("chunks of 32"), "{e}");
+    write(&work.path("other.txt"), b"Quite another text.");
+    let e = error(&compare(&["-f", "other.txt"]), 1);
+    assert!(
+        e.contains("other.txt") && e.contains("token 0") && e.contains("base.kld"),
+        "{e}"
+    );
+    let longer = compare(&["--chunks", "9"]);
+    assert_eq!(ok(&longer), alone);
+    let talk = String::from_utf8(longer.stderr).unwrap();
+    assert!(
+        talk.contains("warning: `--chunks 9`") && talk.contains("2 chunks"),
+        "{talk}"
+    );
+    let short = ok(&compare(&["--chunks", "1"]));
+    assert!(
+        alone.starts_with(short.lines().take(2).collect::<Vec<_>>().join("\n").as_str()),
+        "{short}"
+    );
+}
+
+#[test]
+fn a_perplexity_beyond_all_numbers_is_an_error() {
+    let mut tiny = Tiny::new();
+    for v in &mut tiny.tensor_mut("output.weight").2 {
+        *v *= 1e6;
+    }
+    let e = error(&Work::new(&tiny).perplexity(&["--json"]), 1);
+    assert!(e.contains("statistic `ppl`"), "{e}");
 }
 
 #[test]
