@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};
+use gguf_imatrix_format::base_name;
 use gguf_runtime::options::ChunkArgs;
 
 /// Collect an importance matrix: how strongly real text drives each input column of each weight
@@ -66,6 +67,11 @@ impl Args {
             )));
         }
         gguf_cli::read_text(&self.file)
+    }
+
+    /// The name that the text goes by in the matrix: without folders.
+    pub(crate) fn dataset(&self) -> String {
+        base_name(&self.file.to_string_lossy()).to_owned()
     }
 
     /// Files that the output must not replace.

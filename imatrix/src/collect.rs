@@ -112,6 +112,11 @@ fn add<'a>(rows: impl Iterator<Item = &'a [f32]>, squares: &mut [f64], values: &
     squares.iter().position(|s| !s.is_finite())
 }
 
+/// Whether sums of a weight's inputs are kept.
+pub(crate) fn wants(tensor: &str, with_output: bool) -> bool {
+    tensor.starts_with("blk.") || (with_output && OUTPUTS.contains(&tensor))
+}
+
 /// Watches a forward pass.
 #[derive(Debug)]
 pub(crate) struct Collector<'a> {
@@ -131,10 +136,6 @@ impl<'a> Collector<'a> {
             fault: None,
             stop,
         }
-    }
-
-    fn wants(&self, tensor: &str) -> bool {
-        tensor.starts_with("blk.") || (self.with_output && OUTPUTS.contains(&tensor))
     }
 
     /// The first place where an input was no finite number.
@@ -162,7 +163,7 @@ impl<'a> Collector<'a> {
 impl Observe for Collector<'_> {
     fn input(&mut self, tensor: &str, input: Input<'_>) {
         let (n_cols, n_mat) = match input {
-            Input::Dense { n_cols, .. } if self.wants(tensor) => (n_cols, 1),
+            Input::Dense { n_cols, .. } if wants(tensor, self.with_output) => (n_cols, 1),
             Input::Dense { .. } => return,
             Input::Experts {
                 n_cols, group_starts, ..

@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::io::IsTerminal as _;
 
 use gguf::atomic::AtomicFile;
-use gguf_cli::{Failure, Progress, Result, Unit};
-use gguf_imatrix_format::{Imatrix, base_name};
+use gguf_cli::{Failure, Progress, Result, Unit, count};
+use gguf_imatrix_format::{Imatrix, Weight};
 use gguf_runtime::chunks::{ChunkRows, Chunks, Wanted};
 use gguf_runtime::{Error, Model, Observe, Session};
 
 use crate::args::{Args, Form};
-use crate::collect::Collector;
+use crate::collect::{Collector, wants};
 use crate::coverage;
 use gguf_runtime::perplexity::score::{LogSum, Perplexity};
 
@@ -21,14 +21,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn collect(args: &Args) -> Result<()> {
     let text = args.text()?;
-    // Only to refuse now what could not be written in the end.
-    drop(AtomicFile::create(
-        &args.output,
-        args.force.force,
-        &args.inputs(),
-        None,
-    )?);
+    check_output(args, None)?;
     let model = Model::open(&args.model)?;
+    check_output(args, Some(output_bytes(args, &model)?))?;
     let tokenizer = model.tokenizer()?;
     let tokens = tokenizer.encode(&text, true, false)?;
     let settings = args.chunks.settings(args.chunks.n_ctx());
@@ -55,12 +50,46 @@ fn collect(args: &Args) -> Result<()> {
 
     let imatrix = Imatrix {
         entries: collector.into_entries(),
-        datasets: vec![base_name(&args.file.to_string_lossy()).to_owned()],
+        datasets: vec![args.dataset()],
         chunk_count: u32::try_from(chunks.n_chunks()).unwrap_or(u32::MAX),
         chunk_size: u32::try_from(chunks.n_ctx()).unwrap_or(u32::MAX),
     };
+    // The matrix is what the run was for, but a disk that is full must not take the estimate with it.
+    talk.estimate()?;
     write(args, &imatrix)?;
-    talk.finish(args, &imatrix)
+    talk.finish(args, &imatrix);
+    Ok(())
+}
+
+/// Refuses now what could not be written in the end.
+fn check_output(args: &Args, n_bytes: Option<u64>) -> Result<()> {
+    let (path, force) = (&args.output, args.force.force);
+    drop(AtomicFile::create(path, force, &args.inputs(), n_bytes)?);
+    Ok(())
+}
+
+/// Bytes of the output if every weight of the layers meets an input.
+fn output_bytes(args: &Args, model: &Model) -> Result<u64> {
+    let tensors = &model.file().tensors;
+    // The embedding meets inputs only where it stands in for the output matrix.
+    let embedding = "token_embd.weight";
+    let tied = tensors.iter().all(|t| t.name != "output.weight");
+    let weights: Vec<Weight<'_>> = tensors
+        .iter()
+        .filter(|t| t.shape.dims().len() > 1 && (tied || t.name != embedding))
+        .filter(|t| wants(&t.name, args.process_output))
+        .map(|t| Weight {
+            name: &t.name,
+            n_cols: t.shape.n_cols(),
+            n_mat: t.shape.dim(2),
+            has_means: args.output_format == Form::Gguf,
+        })
+        .collect();
+    let dataset = args.dataset();
+    match args.output_format {
+        Form::Gguf => gguf_imatrix_format::gguf_bytes(&weights, &[dataset]).map_err(failure),
+        Form::Dat => Ok(gguf_imatrix_format::legacy_bytes(&weights, &dataset)),
+    }
 }
 
 fn write(args: &Args, imatrix: &Imatrix) -> Result<()> {
@@ -69,10 +98,14 @@ fn write(args: &Args, imatrix: &Imatrix) -> Result<()> {
         Form::Gguf => imatrix.write_gguf(path, force, &inputs),
         Form::Dat => imatrix.write_legacy(path, force, &inputs),
     };
-    written.map_err(|e| match e {
+    written.map_err(failure)
+}
+
+fn failure(e: gguf_imatrix_format::Error) -> Failure {
+    match e {
         gguf_imatrix_format::Error::Container(e) => e.into(),
         e => Failure::Input(e.to_string()),
-    })
+    }
 }
 
 /// What is said while the model runs.
@@ -151,11 +184,14 @@ impl<'a> Talk<'a> {
         })
     }
 
-    fn finish(self, args: &Args, imatrix: &Imatrix) -> Result<()> {
-        if let Some(p) = &self.perplexity {
-            let error = p.stderr().map_or("unknown".to_owned(), |e| format!("{e:.5}"));
-            gguf_cli::print_data(&format!("\nFinal estimate: PPL = {:.4} +/- {error}", p.value()))?;
-        }
+    /// Ends the line of running perplexities with the estimate.
+    fn estimate(&self) -> Result<()> {
+        let Some(p) = &self.perplexity else { return Ok(()) };
+        let error = p.stderr().map_or("unknown".to_owned(), |e| format!("{e:.5}"));
+        gguf_cli::print_data(&format!("\nFinal estimate: PPL = {:.4} +/- {error}", p.value()))
+    }
+
+    fn finish(self, args: &Args, imatrix: &Imatrix) {
         if !args.talk.quiet {
             let lost = imatrix
                 .lost_in_legacy()
@@ -167,13 +203,12 @@ impl<'a> Talk<'a> {
                 .for_each(|line| gguf_cli::warn(line));
         }
         self.progress.note(&format!(
-            "wrote `{}`: {} weights, {} chunks of {} tokens",
+            "wrote `{}`: {}, {} of {}",
             args.output.display(),
-            imatrix.entries.len(),
-            imatrix.chunk_count,
-            imatrix.chunk_size
+            count(imatrix.entries.len() as u64, "weight"),
+            count(imatrix.chunk_count.into(), "chunk"),
+            count(imatrix.chunk_size.into(), "token")
         ));
         self.progress.finish();
-        Ok(())
     }
 }

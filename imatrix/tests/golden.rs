@@ -149,6 +149,78 @@ fn the_output_and_the_legacy_form_on_request() {
     }
 }
 
+/// The program under a limit of file sizes, in bytes.
+fn run_limited(limit: u64, args: &[&str]) -> Output {
+    let quoted: Vec<String> = args.iter().map(|a| format!("'{a}'")).collect();
+    let program = env!("CARGO_BIN_EXE_gguf-imatrix");
+    let line = format!("ulimit -f {}; exec '{program}' {}", limit / 512, quoted.join(" "));
+    Command::new("sh").args(["-c", &line]).output().unwrap()
+}
+
+#[test]
+fn an_output_that_has_no_room_is_refused_before_the_work() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let options = "-c 64 --chunks 2 --process-output --quiet";
+    for form in ["gguf", "dat"] {
+        let options = format!("{options} --output-format {form}");
+        collect(&model, &out, &format!("{options} --force"));
+        let n_bytes = out.metadata().unwrap().len();
+        let text = format!("{DATA}/calibration.txt");
+        let (path, model) = (out.to_str().unwrap(), model.to_str().unwrap());
+        let mut args = vec!["-m", model, "-f", &text, "-o", path, "--force"];
+        args.extend(options.split_whitespace());
+        let refused = run_limited(8192, &args);
+        let talk = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{talk}");
+        assert!(
+            talk.contains(&format!("needs {n_bytes} bytes")),
+            "{n_bytes}: {talk}"
+        );
+        assert!(refused.stdout.is_empty());
+    }
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the test takes the folder away from the program"
+)]
+fn the_estimate_comes_even_if_the_matrix_cannot_be_written() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let (out, text) = (folder.join("out"), format!("{DATA}/calibration.txt"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
+        .args([
+            "-m",
+            model.to_str().unwrap(),
+            "-f",
+            &text,
+            "-o",
+            out.to_str().unwrap(),
+        ])
+        .args(["-c", "64", "-b", "64", "--chunks", "40", "--quiet"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 3];
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
+    assert_eq!(&first, b"[1]");
+    std::fs::remove_dir(&folder).unwrap();
+    let done = child.wait_with_output().unwrap();
+    let (data, talk) = (
+        String::from_utf8(done.stdout).unwrap(),
+        String::from_utf8(done.stderr).unwrap(),
+    );
+    assert_eq!(done.status.code(), Some(2), "{talk}");
+    assert!(data.contains("\nFinal estimate: PPL = "), "{data}");
+    assert!(talk.contains("error: ") && talk.contains("out"), "{talk}");
+}
+
 /// One line, the exit code, and nothing in the folder but what was there.
 fn refuses(dir: &Path, args: &[&str], code: i32, part: &str) {
     let list = || {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gguf::source::Source;
 use gguf::{Array, GgufFile, Layout, Metadata, Shape, Strings, TensorInfo, TensorSpec, Value, Writer};
 
-use crate::{Entry, Error, Imatrix, Result, base_name, check_entry};
+use crate::{Entry, Error, Imatrix, Result, Weight, base_name, check_entry};
 
 const GENERAL_TYPE: &str = "general.type";
 const KIND: &str = "imatrix";
@@ -32,6 +32,15 @@ struct Parts<'a> {
 
 /// Reads the GGUF form.
 pub(crate) fn read(source: Arc<dyn Source>) -> Result<Imatrix> {
+    let path = source.path().to_owned();
+    read_file(source).map_err(|e| match e {
+        // The container does not name the file for keys.
+        Error::Container(e @ gguf::Error::Key { .. }) => Error::malformed(&path, e.to_string()),
+        other => other,
+    })
+}
+
+fn read_file(source: Arc<dyn Source>) -> Result<Imatrix> {
     let file = GgufFile::from_source(source)?;
     let path = file.path().to_owned();
     let kind = file.metadata.string(GENERAL_TYPE)?.unwrap_or("model");
@@ -93,11 +102,13 @@ fn read_entry(file: &GgufFile, path: &Path, name: &str, part: &Parts<'_>) -> Res
     }
     let mut counts = Vec::with_capacity(raw_counts.len());
     for (i, &c) in raw_counts.iter().enumerate() {
-        if !(0.0..=MAX_COUNT).contains(&c) {
-            let what = format!("tensor `{name}{COUNTS}`, matrix {i}: expected a count, found {c}");
+        if !(0.0..=MAX_COUNT).contains(&c) || c.fract() != 0.0 {
+            let what = format!(
+                "tensor `{name}{COUNTS}`, matrix {i}: expected a whole number of tokens, found {c:e}"
+            );
             return Err(Error::malformed(path, what));
         }
-        counts.push(c.round() as u64);
+        counts.push(c as u64);
     }
     let entry = Entry { sums, means, counts };
     check_entry(path, name, &entry)?;
@@ -162,35 +173,23 @@ fn missing_key(key: &str, expected: &str) -> Error {
 
 /// Writes the GGUF form: for each weight in byte order `in_sum2`, `counts` and, where recorded, `in_sum`.
 pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
-    let mut metadata = Metadata::new();
-    let names = imatrix.datasets.iter().map(|n| base_name(n)).collect();
-    metadata.set(GENERAL_TYPE, Value::String(KIND.to_owned()));
-    metadata.set(DATASETS, Value::Array(Array::String(names)));
-    metadata.set(CHUNK_COUNT, Value::U32(imatrix.chunk_count));
-    metadata.set(CHUNK_SIZE, Value::U32(imatrix.chunk_size));
-
-    let mut specs = Vec::with_capacity(imatrix.entries.len() * 3);
+    let mut weights = Vec::with_capacity(imatrix.entries.len());
     for (name, e) in &imatrix.entries {
         check_entry(path, name, e)?;
         let n_mat = e.counts.len() as u64;
-        let n_cols = e.sums.len() as u64 / n_mat;
-        let mut push = |suffix: &str, n_cols: u64| {
-            // Trailing dimensions of 1 are not stored: a dense weight's tensors have one dimension.
-            let dims: &[u64] = if n_mat == 1 { &[n_cols] } else { &[n_cols, n_mat] };
-            let shape = Shape::new(dims).expect("sizes of vectors in memory");
-            specs.push(TensorSpec::new(
-                format!("{name}{suffix}"),
-                shape,
-                gguf_blocks::TypeId(0),
-            ));
-        };
-        push(SUMS, n_cols);
-        push(COUNTS, 1);
-        if !e.means.is_empty() {
-            push(MEANS, n_cols);
-        }
+        weights.push(Weight {
+            name,
+            n_cols: e.sums.len() as u64 / n_mat,
+            n_mat,
+            has_means: !e.means.is_empty(),
+        });
     }
-    let layout = Layout::plan(&metadata, specs)?;
+    let layout = layout(
+        &weights,
+        &imatrix.datasets,
+        imatrix.chunk_count,
+        imatrix.chunk_size,
+    )?;
     let out = gguf::atomic::AtomicFile::create(path, force, inputs, Some(layout.total_bytes))?;
     let mut writer = Writer::new(out, &layout)?;
     for e in imatrix.entries.values() {
@@ -202,6 +201,50 @@ pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path
     }
     writer.finish()?.commit()?;
     Ok(())
+}
+
+/// Keys, tensors and size of a file.
+pub(crate) fn layout(
+    weights: &[Weight<'_>],
+    datasets: &[String],
+    chunk_count: u32,
+    chunk_size: u32,
+) -> Result<Layout> {
+    let mut metadata = Metadata::new();
+    let names = datasets.iter().map(|n| base_name(n)).collect();
+    metadata.set(GENERAL_TYPE, Value::String(KIND.to_owned()));
+    metadata.set(DATASETS, Value::Array(Array::String(names)));
+    metadata.set(CHUNK_COUNT, Value::U32(chunk_count));
+    metadata.set(CHUNK_SIZE, Value::U32(chunk_size));
+
+    let mut specs = Vec::with_capacity(weights.len() * 3);
+    for w in weights {
+        let mut push = |suffix: &str, n_cols: u64| {
+            // Trailing dimensions of 1 are not stored: a dense weight's tensors have one dimension.
+            let dims: &[u64] = if w.n_mat == 1 {
+                &[n_cols]
+            } else {
+                &[n_cols, w.n_mat]
+            };
+            let shape = Shape::new(dims).ok_or_else(|| too_large(w))?;
+            specs.push(TensorSpec::new(format!("{}{suffix}", w.name), shape, gguf_blocks::TypeId(0)));
+            Ok::<_, Error>(())
+        };
+        push(SUMS, w.n_cols)?;
+        push(COUNTS, 1)?;
+        if w.has_means {
+            push(MEANS, w.n_cols)?;
+        }
+    }
+    Ok(Layout::plan(&metadata, specs)?)
+}
+
+fn too_large(w: &Weight<'_>) -> Error {
+    let what = format!(
+        "weight `{}`: {} x {} sums are no tensor",
+        w.name, w.n_cols, w.n_mat
+    );
+    Error::Container(gguf::Error::Output(what.into()))
 }
 
 fn bytes_of(values: impl Iterator<Item = f32>) -> Vec<u8> {

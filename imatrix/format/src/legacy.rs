@@ -6,15 +6,20 @@ use std::path::Path;
 
 use gguf::source::Source;
 
-use crate::{Entry, Error, Imatrix, Result, base_name, check_entry};
+use crate::{Entry, Error, Imatrix, Result, Weight, base_name, check_entry};
 
 /// The smallest record: name length, one byte of name, number of chunks, number of values, one value.
 const MIN_RECORD: u64 = 4 + 1 + 4 + 4 + 4;
+
+/// More chunks than any text has: of 512 tokens each they are a hundred billion.
+const MAX_CHUNKS: u64 = 1 << 28;
 
 /// Reads front to back, knowing where it is.
 struct Cursor<'a> {
     source: &'a dyn Source,
     at: u64,
+    /// What is being read: `entry 2 of 24`.
+    part: String,
 }
 
 impl Cursor<'_> {
@@ -24,18 +29,28 @@ impl Cursor<'_> {
 
     /// Refuses, as the file's fault, at byte `at`.
     fn fail(&self, at: u64, what: impl std::fmt::Display) -> Error {
-        let text =
-            format!("not a sound importance matrix (neither GGUF nor legacy form) at byte {at}: {what}");
+        let text = format!(
+            "not a sound importance matrix (neither GGUF nor legacy form) at byte {at}, {}: {what}",
+            self.part
+        );
+        Error::malformed(self.source.path(), text)
+    }
+
+    /// Refuses a file that ends before `what`, which takes `n` bytes.
+    fn truncated(&self, n: u64, what: &str) -> Error {
+        let text = format!(
+            "importance matrix truncated at byte {} in {}: {what}: expected {n} bytes from byte {} on, found {}",
+            self.source.len(),
+            self.part,
+            self.at,
+            self.left()
+        );
         Error::malformed(self.source.path(), text)
     }
 
     fn bytes(&mut self, n: u64, what: &str) -> Result<Vec<u8>> {
         if n > self.left() {
-            let text = format!(
-                "{what}: expected {n} bytes, found {} before the end of the file",
-                self.left()
-            );
-            return Err(self.fail(self.at, text));
+            return Err(self.truncated(n, what));
         }
         let mut buf = vec![0; n as usize];
         self.source.read_at(self.at, &mut buf)?;
@@ -49,7 +64,7 @@ impl Cursor<'_> {
     }
 
     /// An i32 that must lie in `min..=max`.
-    fn length(&mut self, min: u64, max: u64, what: &str) -> Result<u64> {
+    fn number(&mut self, min: u64, max: u64, what: &str) -> Result<u64> {
         let at = self.at;
         let n = self.i32(what)?;
         match u64::try_from(n) {
@@ -58,9 +73,15 @@ impl Cursor<'_> {
         }
     }
 
-    fn text(&mut self, n: u64, what: &str) -> Result<String> {
+    /// The bytes of `what`, `size` each, behind their number, which must be `min` at least.
+    fn counted(&mut self, min: u64, size: u64, what: &str) -> Result<Vec<u8>> {
+        let n = self.number(min, i32::MAX as u64, &format!("length of {what}"))?;
+        self.bytes(n * size, what)
+    }
+
+    fn text(&mut self, min: u64, what: &str) -> Result<String> {
         let at = self.at;
-        let bytes = self.bytes(n, what)?;
+        let bytes = self.counted(min, 1, what)?;
         String::from_utf8(bytes).map_err(|_| self.fail(at, format!("{what}: expected UTF-8")))
     }
 }
@@ -68,33 +89,38 @@ impl Cursor<'_> {
 /// Reads the legacy form. Sums are the stored values and counts the stored numbers of chunks, so that their
 /// quotients are exactly the importance that the writer meant.
 pub(crate) fn read(source: &dyn Source) -> Result<Imatrix> {
-    let mut c = Cursor { source, at: 0 };
-    let n_entries = c.length(1, (source.len() / MIN_RECORD).max(1), "number of entries")?;
+    let mut c = Cursor {
+        source,
+        at: 0,
+        part: "head".to_owned(),
+    };
+    if c.left() < 4 {
+        let what = format!("expected the number of entries, found {} bytes in all", c.left());
+        return Err(c.fail(0, what));
+    }
+    let n_entries = c.number(1, (source.len() / MIN_RECORD).max(1), "number of entries")?;
     let mut out = Imatrix {
         chunk_size: 1,
         ..Imatrix::default()
     };
     for i in 0..n_entries {
         let start = c.at;
-        let (name, entry) = read_entry(&mut c, i, n_entries)?;
+        c.part = format!("entry {} of {n_entries}", i + 1);
+        let (name, entry) = read_entry(&mut c)?;
         check_entry(source.path(), &name, &entry)?;
         if out.entries.contains_key(&name) {
-            return Err(c.fail(
-                start,
-                format!("entry {} of {n_entries}: `{name}` occurs twice", i + 1),
-            ));
+            return Err(c.fail(start, format!("`{name}` occurs twice")));
         }
         out.entries.insert(name, entry);
     }
+    "the trailer".clone_into(&mut c.part);
     if c.left() > 0 {
-        let at = c.at;
-        let chunks = c.i32("number of chunks")?;
-        out.chunk_count = u32::try_from(chunks)
-            .map_err(|_| c.fail(at, format!("number of chunks: expected a count, found {chunks}")))?;
+        let chunks = c.number(0, MAX_CHUNKS, "number of chunks")?;
+        check_chunks(&c, &out, chunks)?;
+        out.chunk_count = chunks as u32;
     }
     if c.left() > 0 {
-        let n = c.length(0, c.left(), "length of the dataset's name")?;
-        let dataset = c.text(n, "name of the dataset")?;
+        let dataset = c.text(0, "the dataset's name")?;
         out.datasets
             .extend((!dataset.is_empty()).then(|| base_name(&dataset).to_owned()));
     }
@@ -107,21 +133,27 @@ pub(crate) fn read(source: &dyn Source) -> Result<Imatrix> {
     Ok(out)
 }
 
-fn read_entry(c: &mut Cursor<'_>, i: u64, n_entries: u64) -> Result<(String, Entry)> {
-    let label = |what: &str| format!("entry {} of {n_entries}: {what}", i + 1);
-    let n = c.length(1, c.left().max(1), &label("length of the name"))?;
-    let name = c.text(n, &label("name"))?;
-    let n_call = c.i32(&label("number of chunks"))?;
-    let n_values = c.length(
-        1,
-        (c.left() / 4).max(1),
-        &label(&format!("`{name}`: number of values")),
-    )?;
-    let bytes = c.bytes(n_values * 4, &label(&format!("`{name}`: values")))?;
+/// No weight can have seen more chunks than there were. Files that were merged may have no number of all.
+fn check_chunks(c: &Cursor<'_>, read: &Imatrix, chunks: u64) -> Result<()> {
+    let seen = |e: &Entry| e.counts.iter().copied().max().unwrap_or(0);
+    let beyond = read.entries.iter().find(|(_, e)| chunks > 0 && seen(e) > chunks);
+    beyond.map_or(Ok(()), |(name, e)| {
+        let what = format!(
+            "number of chunks: expected at least the {} of weight `{name}`, found {chunks}",
+            seen(e)
+        );
+        Err(c.fail(c.at - 4, what))
+    })
+}
+
+fn read_entry(c: &mut Cursor<'_>) -> Result<(String, Entry)> {
+    let name = c.text(1, "the name")?;
+    let n_call = c.number(0, MAX_CHUNKS, &format!("number of chunks of `{name}`"))?;
+    let bytes = c.counted(1, 4, &format!("the values of `{name}`"))?;
     let (words, _) = bytes.as_chunks::<4>();
     let sums = words.iter().map(|w| f32::from_le_bytes(*w)).collect();
     // Without a number of chunks the values are the means themselves.
-    let counts = vec![u64::try_from(n_call).unwrap_or(0).max(1)];
+    let counts = vec![n_call.max(1)];
     Ok((
         name,
         Entry {
@@ -130,6 +162,17 @@ fn read_entry(c: &mut Cursor<'_>, i: u64, n_entries: u64) -> Result<(String, Ent
             counts,
         },
     ))
+}
+
+/// Bytes of a file in which all of these weights have data.
+pub(crate) fn n_bytes(weights: &[Weight<'_>], dataset: &str) -> u64 {
+    let record = |w: &Weight<'_>| {
+        let values = w.n_cols.saturating_mul(w.n_mat).saturating_mul(4);
+        values.saturating_add(4 + w.name.len() as u64 + 4 + 4)
+    };
+    let records = weights.iter().map(record).fold(4 + 4, u64::saturating_add);
+    let name = base_name(dataset).len() as u64;
+    records.saturating_add(if name > 0 { 4 + name } else { 0 })
 }
 
 /// Writes the legacy form with its trailer. Entries that saw nothing at all are left out.

@@ -90,6 +90,32 @@ impl Entry {
     }
 }
 
+/// A weight of which sums are to be kept, for the size of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Weight<'a> {
+    /// Full name.
+    pub name: &'a str,
+    /// Columns of a matrix.
+    pub n_cols: u64,
+    /// Matrices: 1, or one an expert.
+    pub n_mat: u64,
+    /// Whether the plain sums are kept too.
+    pub has_means: bool,
+}
+
+/// Bytes of the GGUF form with these weights, known before there are sums.
+///
+/// # Errors
+/// Weights whose sums make no file.
+pub fn gguf_bytes(weights: &[Weight<'_>], datasets: &[String]) -> Result<u64> {
+    Ok(gguf_form::layout(weights, datasets, 0, 0)?.total_bytes)
+}
+
+/// Bytes of the legacy form with these weights, if all of them see data.
+pub fn legacy_bytes(weights: &[Weight<'_>], dataset: &str) -> u64 {
+    legacy::n_bytes(weights, dataset)
+}
+
 /// A whole importance matrix, by weight name in byte order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Imatrix {
@@ -139,12 +165,13 @@ impl Imatrix {
     pub fn lost_in_legacy(&self) -> Option<String> {
         let per_expert = self.entries.values().filter(|e| e.counts.len() > 1).count();
         let means = self.entries.values().filter(|e| !e.means.is_empty()).count();
+        let weights = |n: usize| format!("{n} weight{}", if n == 1 { "" } else { "s" });
         let mut lost = Vec::new();
         if per_expert > 0 {
-            lost.push(format!("the counts of single experts of {per_expert} weight(s)"));
+            lost.push(format!("the counts of single experts of {}", weights(per_expert)));
         }
         if means > 0 {
-            lost.push(format!("the plain sums of {means} weight(s)"));
+            lost.push(format!("the plain sums of {}", weights(means)));
         }
         (!lost.is_empty()).then(|| lost.join(" and "))
     }
@@ -168,7 +195,7 @@ fn check_entry(path: &Path, name: &str, entry: &Entry) -> Result<()> {
     let n_mat = entry.counts.len();
     if n_mat == 0 || entry.sums.is_empty() || !entry.sums.len().is_multiple_of(n_mat) {
         let what = format!(
-            "weight `{name}`: {} sums for {n_mat} count(s): not whole rows",
+            "weight `{name}`: expected whole rows of sums, found {} sums and {n_mat} as the number of counts",
             entry.sums.len()
         );
         return Err(Error::malformed(path, what));

@@ -97,7 +97,7 @@ fn the_legacy_form_is_the_references() {
     assert!(
         new.lost_in_legacy()
             .unwrap()
-            .contains("of 9 weight(s) and the plain sums of 24")
+            .contains("of 9 weights and the plain sums of 24")
     );
 }
 
@@ -182,7 +182,7 @@ fn a_single_dataset_and_other_suffixes_are_read() {
 #[test]
 fn unsound_values_are_named() {
     let good = gguf_bytes(&sample());
-    let cases: [(f32, f32, &str); 5] = [
+    let cases: [(f32, f32, &str); 8] = [
         (
             8.0,
             f32::NAN,
@@ -201,9 +201,16 @@ fn unsound_values_are_named() {
         (
             4.0,
             -4.0,
-            "`blk.0.attn_q.weight.counts`, matrix 0: expected a count, found -4",
+            "`blk.0.attn_q.weight.counts`, matrix 0: expected a whole number of tokens, found -4e0",
         ),
-        (4.0, f32::NAN, "expected a count, found NaN"),
+        (4.0, f32::NAN, "expected a whole number of tokens, found NaN"),
+        (4.0, 1e-40, "expected a whole number of tokens, found 1e-40"),
+        (
+            4.0,
+            4.5,
+            "matrix 0: expected a whole number of tokens, found 4.5e0",
+        ),
+        (4.0, 1e30, "expected a whole number of tokens, found 1e30"),
     ];
     for (from, to, message) in cases {
         let bad = replace(&good, &from.to_le_bytes(), &to.to_le_bytes());
@@ -222,7 +229,8 @@ fn unsound_values_are_named() {
     );
     let err = parse("bad", replace(&good, b"chunk_size", b"chunk_sizf")).unwrap_err();
     assert!(
-        err.contains("`imatrix.chunk_size`: expected an unsigned integer, found nothing"),
+        err.starts_with("`bad`: ")
+            && err.contains("`imatrix.chunk_size`: expected an unsigned integer, found nothing"),
         "{err}"
     );
 }
@@ -242,16 +250,100 @@ fn a_cut_legacy_file_is_refused_where_it_ends() {
     );
     for end in (0..good.len()).filter(|&n| n != trailer && n != trailer + 4) {
         let err = parse("x.dat", good[..end].to_vec()).unwrap_err();
-        assert!(
-            err.contains("neither GGUF nor legacy form) at byte "),
-            "{end}: {err}"
-        );
+        // A piece too short for two records is taken for no matrix at all.
+        let expected = if end < 2 * 17 {
+            "neither GGUF nor legacy form) at byte 0, head: ".to_owned()
+        } else {
+            format!("truncated at byte {end} in ")
+        };
+        assert!(err.contains(&expected), "{end}: {err}");
     }
     let second = 4 + 4 + "blk.0.attn_q.weight".len() + 4 + 4 + 12;
-    let err = parse("x.dat", good[..second + 2].to_vec()).unwrap_err();
-    assert!(err.ends_with(&format!(
-        "at byte {second}: entry 2 of 2: length of the name: expected 4 bytes, found 2 before the end of the file"
-    )), "{err}");
+    for (cut, what) in [
+        (
+            second + 2,
+            format!("length of the name: expected 4 bytes from byte {second} on, found 2"),
+        ),
+        (
+            second + 9,
+            format!("the name: expected 24 bytes from byte {} on, found 5", second + 4),
+        ),
+        (
+            second + 4 + 24 + 8 + 7,
+            format!(
+                "the values of `blk.0.ffn_up_exps.weight`: expected 16 bytes from byte {} on, found 7",
+                second + 4 + 24 + 8
+            ),
+        ),
+    ] {
+        let err = parse("x.dat", good[..cut].to_vec()).unwrap_err();
+        let expected = format!("truncated at byte {cut} in entry 2 of 2: {what}");
+        assert!(err.ends_with(&expected), "expected {expected} in: {err}");
+    }
+}
+
+#[test]
+fn numbers_of_chunks_that_make_no_sense_are_refused() {
+    let good = written(|p| sample().write_legacy(p, false, &[]));
+    let first = 4 + 4 + "blk.0.attn_q.weight".len();
+    let trailer = good.len() - (4 + 4 + "two.txt".len());
+    let changed = |at: usize, n: i32| {
+        let mut bytes = good.clone();
+        bytes[at..at + 4].copy_from_slice(&n.to_le_bytes());
+        parse("x.dat", bytes)
+    };
+    for (at, n, part) in [
+        (
+            first,
+            -1,
+            "entry 1 of 2: number of chunks of `blk.0.attn_q.weight`: expected 0 to 268435456, found -1",
+        ),
+        (
+            first,
+            i32::MAX,
+            "entry 1 of 2: number of chunks of `blk.0.attn_q.weight`",
+        ),
+        (
+            first,
+            3,
+            "the trailer: number of chunks: expected at least the 3 of weight `blk.0.attn_q.weight`, found 2",
+        ),
+        (trailer, -5, "the trailer: number of chunks"),
+        (trailer, 1, "expected at least the 2 of weight"),
+    ] {
+        let err = changed(at, n).unwrap_err();
+        assert!(
+            err.starts_with("`x.dat`: ") && err.contains(part),
+            "expected {part} in: {err}"
+        );
+    }
+    // The reference takes values without a number of chunks as they are, and merged files have no total.
+    assert_eq!(
+        changed(first, 0).unwrap().entries["blk.0.attn_q.weight"].counts,
+        [1]
+    );
+    assert_eq!(changed(trailer, 0).unwrap().chunk_count, 0);
+}
+
+#[test]
+fn sizes_are_known_before_there_are_sums() {
+    let m = sample();
+    let weights: Vec<Weight<'_>> = m
+        .entries
+        .iter()
+        .map(|(name, e)| Weight {
+            name,
+            n_cols: (e.sums.len() / e.counts.len()) as u64,
+            n_mat: e.counts.len() as u64,
+            has_means: !e.means.is_empty(),
+        })
+        .collect();
+    assert_eq!(
+        super::gguf_bytes(&weights, &m.datasets).unwrap(),
+        gguf_bytes(&m).len() as u64
+    );
+    let old = written(|p| m.write_legacy(p, false, &[]));
+    assert_eq!(legacy_bytes(&weights, "folder/two.txt"), old.len() as u64);
 }
 
 #[test]
