@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub model_name: Option<String>,
     /// Pre-tokenizer to name in the output, where that of tokenizer.json is not recognised
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", long_help = crate::vocab::pre_help())]
     pub pre: Option<String>,
     /// Show the metadata and the tensors, read no weights and write nothing
     #[arg(long)]

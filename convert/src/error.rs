@@ -50,6 +50,16 @@ pub enum Error {
         /// What is supported, or what to do.
         hint: Box<str>,
     },
+    /// A value on the command line.
+    #[error("`{option}`: expected {expected}, found `{found}`")]
+    Argument {
+        /// The option, with its dashes.
+        option: &'static str,
+        /// What it takes.
+        expected: Box<str>,
+        /// What was given.
+        found: Box<str>,
+    },
     /// The output or a source file.
     #[error(transparent)]
     Container(#[from] gguf::Error),
@@ -75,6 +85,14 @@ impl Error {
         }
     }
 
+    pub(crate) fn argument(option: &'static str, expected: impl Display, found: &str) -> Self {
+        Self::Argument {
+            option,
+            expected: expected.to_string().into(),
+            found: found.escape_debug().to_string().into(),
+        }
+    }
+
     pub(crate) fn unsupported(what: impl Display, hint: impl Display) -> Self {
         Self::Unsupported {
             what: what.to_string().into(),
@@ -96,7 +114,7 @@ impl From<Error> for gguf_cli::Failure {
     fn from(e: Error) -> Self {
         match e {
             Error::Container(e) => e.into(),
-            e @ Error::Io { .. } => Self::Usage(e.to_string()),
+            e @ (Error::Io { .. } | Error::Argument { .. }) => Self::Usage(e.to_string()),
             e => Self::Input(e.to_string()),
         }
     }

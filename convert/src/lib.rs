@@ -21,8 +21,8 @@
 //!
 //! Refused, each with one line: quantized checkpoints, tensors that the architecture has no place for, settings
 //! that its description does not cover, tokenizers that are not byte-level BPE, pre-tokenizers that no name is
-//! known for (unless `--pre` gives one), tokens beyond the embedding, and values that the output's type cannot
-//! hold. Code that comes with a checkpoint is never run, and no path goes into the output.
+//! known for (unless `--pre` gives one), tokens beyond the embedding, values that are no numbers, and values that
+//! the output's type cannot hold. Code that comes with a checkpoint is never run, and no path goes into the output.
 
 mod args;
 mod error;

@@ -4,6 +4,9 @@ use std::path::Path;
 
 use gguf::Shape;
 
+use crate::Result;
+use crate::error::Error;
+
 /// A name from the folder's: words in capitals, dashes as blanks. Only the last part of the path goes into it;
 /// `None` if that says nothing.
 pub(crate) fn from_folder(dir: &Path) -> Option<String> {
@@ -90,9 +93,24 @@ fn rounded(n_params: u64) -> String {
     format!("{scaled:.*}{suffix}", 2usize.saturating_sub(digits))
 }
 
+/// What stands for a model's name where it has none.
+const UNNAMED: &str = "ggml-model";
+
+/// A name that was asked for: one that says something.
+pub(crate) fn check(name: &str) -> Result<()> {
+    if name.chars().any(char::is_alphanumeric) && !name.chars().any(char::is_control) {
+        return Ok(());
+    }
+    Err(Error::argument(
+        "--model-name",
+        "a name with a letter or digit and without control characters",
+        name,
+    ))
+}
+
 /// The default name of the output file.
 pub(crate) fn file_name(model: Option<&str>, size_label: &str, file_type: &str) -> String {
-    let base = model.unwrap_or("ggml-model");
+    let base = model.unwrap_or(UNNAMED);
     let joined: String = base
         .chars()
         .map(|c| {
@@ -103,7 +121,11 @@ pub(crate) fn file_name(model: Option<&str>, size_label: &str, file_type: &str) 
             }
         })
         .collect();
-    let base = joined.trim_start_matches('.');
+    // A dot hides a file, and a dash in front makes options of it on command lines.
+    let base = match joined.trim_start_matches(['.', '-']) {
+        "" => UNNAMED,
+        base => base,
+    };
     format!("{base}-{size_label}-{file_type}.gguf")
 }
 
@@ -148,7 +170,11 @@ mod tests {
             file_name(Some("Big Model/1"), "8x7B", "BF16"),
             "Big-Model-1-8x7B-BF16.gguf"
         );
-        assert_eq!(file_name(Some("../x"), "1K", "F32"), "-x-1K-F32.gguf");
+        assert_eq!(file_name(Some("../x"), "1K", "F32"), "x-1K-F32.gguf");
+        assert_eq!(file_name(Some("--help"), "1K", "F32"), "help-1K-F32.gguf");
+        for nothing in ["", ".", "/"] {
+            assert_eq!(file_name(Some(nothing), "1K", "F32"), "ggml-model-1K-F32.gguf");
+        }
         assert_eq!(file_name(None, "1K", "F16"), "ggml-model-1K-F16.gguf");
     }
 }

@@ -71,11 +71,12 @@ impl Plan {
     /// # Errors
     /// Everything that would make the output incomplete, wrong or unreadable.
     pub fn new(dir: &Path, options: &Options) -> Result<Self> {
+        options.model_name.as_deref().map_or(Ok(()), name::check)?;
         require_folder(dir)?;
         let config: Json = read_json(&dir.join(CONFIG))?;
         refuse_quantized(dir, &config)?;
         let arch = architecture(&config)?;
-        let config = hf::text_config(&config);
+        let config = hf::text_config(&config)?;
         refuse_quantized(dir, &config)?;
         let vocabulary = Vocabulary::read(dir, options.pre.as_deref())?;
         let weights = Weights::open(dir)?;
@@ -84,6 +85,7 @@ impl Plan {
         let mut params = Metadata::new();
         hf::metadata(arch, &config, outtype.file_type.id, &mut params)?;
         let n_rows = embedding_rows(arch, &weights)?;
+        check_vocab_size(&config, n_rows)?;
         let hparams = with_vocab_size(arch, &params, n_rows)?;
         let outputs = map::outputs(arch, &hparams, &weights)?;
         check_tied(arch, &config, &outputs)?;
@@ -158,6 +160,18 @@ fn embedding_rows(arch: &Architecture, weights: &Weights) -> Result<u64> {
     })
 }
 
+/// The config's number of tokens must be the embedding's: loaders go by one or the other.
+fn check_vocab_size(config: &Json, n_rows: u64) -> Result<()> {
+    match hf::lookup(config, "vocab_size") {
+        Some(size) if hf::whole_number(size) != Some(n_rows) => Err(Error::mismatch(
+            format!("{CONFIG} `vocab_size`"),
+            format!("{n_rows}, the number of rows of the embedding"),
+            size,
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// The hyper-parameters of keys that do not tell the vocabulary yet.
 fn with_vocab_size(arch: &Architecture, params: &Metadata, n_rows: u64) -> Result<HParams> {
     let mut params = params.clone();
@@ -170,7 +184,8 @@ fn with_vocab_size(arch: &Architecture, params: &Metadata, n_rows: u64) -> Resul
 /// A model whose config says that it has an output of its own must have it.
 fn check_tied(arch: &Architecture, config: &Json, outputs: &[Output]) -> Result<()> {
     let has_output = outputs.iter().any(|o| o.role == Role::Output);
-    if has_output || config["tie_word_embeddings"] != Json::Bool(false) {
+    let tied = hf::flag(config, "tie_word_embeddings")?;
+    if has_output || tied != Some(false) {
         return Ok(());
     }
     let object = format!("tensor `{}`", map::hf_name(arch, Role::Output));

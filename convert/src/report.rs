@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gguf::{Array, TensorInfo, Value};
-use gguf_cli::{human_bytes, preview, table};
+use gguf_cli::{count, human_bytes, preview, table};
 use serde_json::{Value as Json, json};
 
 use crate::plan::Plan;
@@ -38,9 +38,9 @@ pub(crate) fn text(plan: &Plan, output: &Path) -> String {
 /// One line: file, tensors, type, size.
 pub(crate) fn summary(plan: &Plan, output: &Path) -> String {
     format!(
-        "`{}`: {} tensors, {}, {} bytes ({})",
+        "`{}`: {}, {}, {} bytes ({})",
         output.display(),
-        plan.layout.tensors.len(),
+        count(plan.layout.tensors.len() as u64, "tensor"),
         plan.file_type.name,
         plan.layout.total_bytes,
         human_bytes(plan.layout.total_bytes)

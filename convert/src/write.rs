@@ -30,8 +30,8 @@ const N_SHOWN: usize = 3;
 /// and is then opened again and compared with its architecture.
 ///
 /// # Errors
-/// An output that cannot be written, a source that cannot be read, and values that the output's type cannot
-/// hold.
+/// An output that cannot be written, a source that cannot be read, values that are no numbers, and values that
+/// the output's type cannot hold.
 pub fn write(plan: &Plan, path: &Path, force: bool, progress: &Progress) -> Result<()> {
     let inputs: Vec<&Path> = plan.inputs.iter().map(AsRef::as_ref).collect();
     let out = AtomicFile::create(path, force, &inputs, Some(plan.layout.total_bytes))?;
@@ -197,22 +197,49 @@ impl Chunk<'_> {
         }
     }
 
-    /// Refuses values that would become infinite.
+    /// Refuses values that are no numbers, and those that would become infinite.
     fn check_range(&self, values: &[f32]) -> Result<()> {
         let to = self.tensor.format;
-        let limit = overflow_limit(to);
-        let overflows = |v: f32| v.abs() >= limit && (v.is_finite() || to.quantized);
-        // NaN fails every comparison, so it is asked for by itself.
-        let unfit = |v: f32| overflows(v) || (to.quantized && v.is_nan());
-        let Some(i) = values.iter().position(|&v| unfit(v)) else {
+        let limit = overflow_limit(to).unwrap_or(f32::INFINITY);
+        // NaN fails every comparison.
+        let fits = |v: &f32| v.abs() < limit;
+        let Some(i) = values.iter().position(|v| !fits(v)) else {
             return Ok(());
         };
-        let object = format!("tensor `{}` element {}", self.tensor.name, self.first + i as u64);
-        let expected = format!(
-            "a value below {limit} as {} holds; pass `--outtype bf16` or `f32`",
-            to.name
-        );
-        Err(Error::mismatch(object, expected, values[i]))
+        if !values[i].is_finite() {
+            return Err(self.not_finite(i as u64, values[i]));
+        }
+        let (why, wider) = match to.name {
+            "Q8_0" => ("as the F16 scale of a block of Q8_0", "`--outtype bf16` or `f32`"),
+            "BF16" => ("as BF16", "`--outtype f32`"),
+            _ => ("as F16", "`--outtype bf16` or `f32`"),
+        };
+        let expected = format!("a magnitude below {limit} {why} holds; pass {wider}");
+        Err(Error::mismatch(self.element(i as u64), expected, values[i]))
+    }
+
+    /// Refuses bytes to be copied that hold a value that is no number.
+    fn check_copy(&self, bytes: &[u8]) -> Result<()> {
+        let format = self.source_format();
+        let Some(i) = (format.check)(bytes) else {
+            return Ok(());
+        };
+        let size = format.geometry.block_bytes;
+        let mut value = [f32::NAN];
+        if let (Some(decode), Some(bytes)) = (format.decode, bytes.get(i * size..(i + 1) * size)) {
+            decode(bytes, &mut value);
+        }
+        Err(self.not_finite(i as u64, value[0]))
+    }
+
+    fn not_finite(&self, i: u64, value: f32) -> Error {
+        let expected = "a finite value, as no model has others; the checkpoint is damaged";
+        Error::mismatch(self.element(i), expected, value)
+    }
+
+    /// An element of the chunk, as messages name it.
+    fn element(&self, i: u64) -> String {
+        format!("tensor `{}` element {}", self.tensor.name, self.first + i)
     }
 }
 
@@ -222,7 +249,8 @@ impl Work<'_, '_> {
         let source = &plan.files[chunk.piece.file];
         let at = chunk.piece.at + chunk.first_in_piece * chunk.piece.dtype.bytes();
         if chunk.is_copy() {
-            return Ok(source.read_at(at, self.out)?);
+            source.read_at(at, self.out)?;
+            return chunk.check_copy(self.out);
         }
         let (from, to) = (chunk.source_format(), chunk.tensor.format);
         let codec = from.decode.zip(to.encode);
@@ -243,15 +271,15 @@ fn n_bytes(format: &Format, n_elems: u64) -> usize {
         .expect("chunks are whole blocks") as usize
 }
 
-/// The smallest magnitude that becomes infinite in a type.
-fn overflow_limit(format: &Format) -> f32 {
+/// The smallest magnitude that becomes infinite in a type, where that is one that F32 holds.
+fn overflow_limit(format: &Format) -> Option<f32> {
     const F16: f32 = 65520.0;
     match format.name {
-        "F16" => F16,
+        "F16" => Some(F16),
         // The scale is F16 and a 127th of the block's largest magnitude.
-        "Q8_0" => F16 * 127.0,
-        "BF16" => f32::from_bits(0x7F7F_8000),
-        _ => f32::INFINITY,
+        "Q8_0" => Some(F16 * 127.0),
+        "BF16" => Some(f32::from_bits(0x7F7F_8000)),
+        _ => None,
     }
 }
 
@@ -287,7 +315,7 @@ mod tests {
         for name in ["F16", "BF16"] {
             let format = gguf_blocks::registry::by_name(name).expect("registered");
             let (encode, decode) = (format.encode.expect("encoder"), format.decode.expect("decoder"));
-            let limit = overflow_limit(format);
+            let limit = overflow_limit(format).expect("a limit");
             for (value, finite) in [(limit, false), (f32::from_bits(limit.to_bits() - 1), true)] {
                 let (mut bytes, mut back) = ([0; 2], [0.0]);
                 encode(&[value], Importance::None, &mut bytes);

@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// Model
     #[arg(short, long, value_name = "GGUF")]
     pub(crate) model: PathBuf,
-    /// Calibration text, UTF-8
+    /// Calibration text: a file of UTF-8, at most 1 GiB
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) file: PathBuf,
     /// Where the matrix goes

@@ -10,6 +10,15 @@ use crate::error::Error;
 /// The largest JSON or template file that is read; tokenizers of real models take a tenth of it.
 const MAX_BYTES: u64 = 1 << 28;
 
+/// Types as the JSON library calls them, and as people do.
+const WORDS: &[(&str, &str)] = &[
+    ("expected u64", "expected a whole number that is not negative"),
+    ("expected a sequence", "expected a list"),
+    ("expected a boolean", "expected true or false"),
+    ("invalid type: sequence", "invalid type: list"),
+    ("invalid type: map", "invalid type: object"),
+];
+
 /// Reads a JSON file that must be there.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     parse(path, &read(path)?)
@@ -57,6 +66,10 @@ fn parse<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T> {
         let what = text
             .rsplit_once(" at line ")
             .map_or(text.as_str(), |(what, _)| what);
+        // The library's names of types say nothing to people.
+        let what = WORDS
+            .iter()
+            .fold(what.to_owned(), |text, (from, to)| text.replace(from, to));
         Error::Json {
             path: path.to_owned(),
             line: e.line(),

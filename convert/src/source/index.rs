@@ -26,6 +26,7 @@ pub(super) struct Index {
 }
 
 #[derive(serde::Deserialize)]
+#[serde(expecting = "an object with a `weight_map`")]
 struct IndexFile {
     weight_map: BTreeMap<String, String>,
 }
@@ -154,9 +155,15 @@ fn check_presence(dir: &Path, files: &[String], indexed: bool) -> Result<()> {
         let why = format!("the folder has neither `{INDEX}` nor `{SINGLE}`");
         return Err(Error::io("convert", dir, why));
     }
+    for name in files {
+        let path = dir.join(name);
+        if path.metadata().is_ok_and(|meta| !meta.is_file()) {
+            return Err(Error::io("read", &path, "it is not a regular file"));
+        }
+    }
     let mut missing: Vec<_> = files
         .iter()
-        .filter(|n| !dir.join(n).is_file())
+        .filter(|n| !dir.join(n).exists())
         .map(|n| format!("`{n}`"))
         .collect();
     if !indexed {
@@ -177,7 +184,11 @@ fn missing_shards(files: &[String]) -> Vec<String> {
     });
     match count {
         Some(count) if count != files.len() => {
-            vec![format!("{} of {count} files", count.abs_diff(files.len()))]
+            vec![format!(
+                "{} of {}",
+                count.abs_diff(files.len()),
+                gguf_cli::count(count as u64, "file")
+            )]
         }
         _ => Vec::new(),
     }

@@ -105,6 +105,7 @@ pub(super) struct Entry {
 
 /// An entry as the JSON has it.
 #[derive(serde::Deserialize)]
+#[serde(expecting = "a tensor: an object with `dtype`, `shape` and `data_offsets`")]
 struct RawEntry {
     dtype: String,
     shape: Vec<u64>,

@@ -15,6 +15,7 @@ use serde_json::Value as Json;
 use crate::Result;
 use crate::error::Error;
 use crate::source::{read_json, read_json_if_there};
+pub(crate) use pre::help as pre_help;
 use tokenizer::{AddedToken, TokenizerJson};
 
 const TOKENIZER: &str = "tokenizer.json";
@@ -62,6 +63,7 @@ impl Vocabulary {
         }
         let tokenizer: TokenizerJson = read_json(&path)?;
         let config: Json = read_json_if_there(&dir.join(TOKENIZER_CONFIG))?.unwrap_or_default();
+        special::check_types(&config)?;
         let mut notes = Vec::new();
         let pre = pre::recognise(&tokenizer, pre_name, &mut notes)?;
         let templates = template::Templates::read(dir, &config, &mut notes)?;

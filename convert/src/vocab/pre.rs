@@ -51,12 +51,9 @@ pub(super) fn recognise(
         return known.ok_or_else(|| unknown(&section, &patterns));
     };
     let named = vocab::by_name(name).ok_or_else(|| {
-        let names: Vec<_> = vocab::all().iter().map(PreTokenizer::name).collect();
-        Error::mismatch(
-            "`--pre`",
-            format!("one of {}", names.join(", ")),
-            format!("`{name}`"),
-        )
+        let near = near_names(name).join("`, `");
+        let expected = format!("a name that `--help` lists, the nearest are `{near}`");
+        Error::argument("--pre", expected, name)
     })?;
     if let Some(known) = known.filter(|k| k.patterns != named.patterns) {
         notes.push(format!(
@@ -65,6 +62,36 @@ pub(super) fn recognise(
         ));
     }
     Ok(named)
+}
+
+/// Names that a message offers for one that is unknown.
+const N_NEAR: usize = 3;
+
+/// The help of `--pre`: what it does, and every name it takes.
+pub(crate) fn help() -> String {
+    let names: Vec<_> = vocab::all().iter().map(PreTokenizer::name).collect();
+    format!(
+        "Pre-tokenizer to name in the output, where that of tokenizer.json is not recognised. One of: {}",
+        names.join(", ")
+    )
+}
+
+/// The known names that share the most pairs of letters with one that is not known.
+fn near_names(name: &str) -> Vec<&'static str> {
+    let pairs = |text: &str| -> Vec<[u8; 2]> {
+        let bytes = text.to_ascii_lowercase().into_bytes();
+        bytes.windows(2).map(|w| [w[0], w[1]]).collect()
+    };
+    let wanted = pairs(name);
+    let distance = |other: &str| {
+        let theirs = pairs(other);
+        let shared = theirs.iter().filter(|p| wanted.contains(p)).count();
+        (wanted.len() + theirs.len()).abs_diff(2 * shared)
+    };
+    let mut names: Vec<_> = vocab::all().iter().map(PreTokenizer::name).collect();
+    names.sort_by_key(|n| distance(n));
+    names.truncate(N_NEAR);
+    names
 }
 
 /// Of those with the same patterns the one that treats whole words the same way.

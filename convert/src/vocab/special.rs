@@ -1,5 +1,6 @@
 //! Ids of special tokens, and which of them are put around text.
 
+use gguf_models::hf;
 use gguf_models::vocab::PreTokenizer;
 use serde_json::Value as Json;
 
@@ -43,10 +44,12 @@ pub(super) fn ids(
         }
     }
     for &(kind, key) in KINDS {
-        let id = model_config[format!("{kind}_token_id")].as_u64();
-        let Some(id) = id.filter(|_| ids.iter().all(|(k, _)| *k != key)) else {
+        let Some(id) = config_id(model_config, kind)? else {
             continue;
         };
+        if ids.iter().any(|(k, _)| *k == key) {
+            continue;
+        }
         if id < n_rows {
             ids.push((key, narrow(kind, id)?));
         } else {
@@ -56,6 +59,50 @@ pub(super) fn ids(
         }
     }
     Ok(ids)
+}
+
+/// The id in `config.json`; a list, as generation takes it, says nothing of the vocabulary.
+fn config_id(model_config: &Json, kind: &str) -> Result<Option<u64>> {
+    let path = format!("{kind}_token_id");
+    match &model_config[&path] {
+        Json::Null | Json::Array(_) => Ok(None),
+        // Checkpoints say so where a model has no such token.
+        id if id.as_i64() == Some(-1) => Ok(None),
+        id => hf::whole_number(id).map(Some).ok_or_else(|| {
+            let expected = "an id: a whole number that is not negative";
+            Error::mismatch(format!("config.json `{path}`"), expected, id)
+        }),
+    }
+}
+
+/// Settings of `tokenizer_config.json` must be of the types that are read: others would count as absent.
+pub(super) fn check_types(config: &Json) -> Result<()> {
+    let wrong = |key: &str, expected: &str, found: &Json| {
+        Err(Error::mismatch(
+            format!("{TOKENIZER_CONFIG} `{key}`"),
+            expected,
+            found,
+        ))
+    };
+    if !config.is_null() && !config.is_object() {
+        return Err(Error::mismatch(TOKENIZER_CONFIG, "an object of settings", config));
+    }
+    for &(kind, _) in KINDS {
+        let (token, flag) = (format!("{kind}_token"), format!("add_{kind}_token"));
+        // false stands for none in old files.
+        let absent = config[&token].is_null() || config[&token] == false;
+        if !absent && token_text(config, kind).is_none() {
+            return wrong(
+                &token,
+                "a text, an object with `content`, or null",
+                &config[&token],
+            );
+        }
+        if !config[&flag].is_null() && !config[&flag].is_boolean() {
+            return wrong(&flag, "true, false or null", &config[&flag]);
+        }
+    }
+    Ok(())
 }
 
 fn narrow(kind: &str, id: u64) -> Result<u32> {

@@ -39,6 +39,14 @@ impl Templates {
             if let Some(text) = template.as_str() {
                 candidates.push((name, text.to_owned()));
             }
+            if !(template.is_null() || template.is_string() || template.is_array()) {
+                let expected = "a text, a list of named texts, or null";
+                return Err(Error::mismatch(
+                    format!("{name} `chat_template`"),
+                    expected,
+                    template,
+                ));
+            }
             for entry in template.as_array().into_iter().flatten() {
                 match (entry["name"].as_str(), entry["template"].as_str()) {
                     (Some("default"), Some(text)) => candidates.push((name, text.to_owned())),
@@ -78,8 +86,9 @@ impl Templates {
 
     /// `additional_chat_templates/NAME.jinja`.
     fn read_folder(&mut self, folder: &Path) -> Result<()> {
-        let Ok(entries) = std::fs::read_dir(folder) else {
-            return Ok(());
+        let entries = match std::fs::read_dir(folder) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(|e| Error::io("read", folder, e))?,
         };
         let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
         paths.sort_unstable();

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 
 /// tokenizer.json.
 #[derive(Debug, serde::Deserialize)]
+#[serde(expecting = "an object with a `model`")]
 pub(crate) struct TokenizerJson {
     #[serde(default)]
     pub(crate) added_tokens: Vec<AddedToken>,
@@ -21,6 +22,7 @@ pub(crate) struct TokenizerJson {
 
 /// A token that is not made by merging.
 #[derive(Debug, serde::Deserialize)]
+#[serde(expecting = "an added token: an object with `id` and `content`")]
 pub(crate) struct AddedToken {
     pub(crate) id: u64,
     pub(crate) content: String,
@@ -30,6 +32,7 @@ pub(crate) struct AddedToken {
 
 /// The tokenizer's model.
 #[derive(Debug, serde::Deserialize)]
+#[serde(expecting = "the tokenizer's model: an object with `vocab` and `merges`")]
 pub(crate) struct Model {
     /// `BPE`, `Unigram`, ..; old files leave `BPE` out.
     #[serde(rename = "type")]

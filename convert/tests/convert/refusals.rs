@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::checkpoint::{Checkpoint, N_EMBD, safetensors, with_header, write, write_json};
+use crate::checkpoint::{Checkpoint, N_EMBD, N_FF, safetensors, with_header, write, write_json};
 use crate::{convert, convert_ok, stderr, text};
 
 /// Converts what is in `dir` and expects a refusal whose line has all of `words`.
@@ -314,9 +314,123 @@ fn vocabularies_that_do_not_fit() {
         "unknown --pre",
         &dir,
         &["--pre", "nonsense"],
-        1,
-        &["`nonsense`", "qwen2"],
+        2,
+        &["`nonsense`", "--help"],
     );
+    refused(
+        "nearly known --pre",
+        &dir,
+        &["--pre", "lama-bpe"],
+        2,
+        &["`llama-bpe`"],
+    );
+    let help = convert(&["--help"]);
+    assert!(String::from_utf8_lossy(&help.stdout).contains("llama-bpe"));
+}
+
+#[test]
+fn settings_of_the_wrong_type_are_named() {
+    for (key, value) in [
+        ("vocab_size", json!(0)),
+        ("vocab_size", json!(-1)),
+        ("vocab_size", json!(5)),
+        ("vocab_size", json!(1_000_000)),
+        ("vocab_size", json!("12")),
+        ("rope_parameters", json!([1])),
+        ("rope_parameters", json!("default")),
+        ("rope_scaling", json!(4.0)),
+        ("text_config", json!([])),
+        ("tie_word_embeddings", json!("no")),
+        ("bos_token_id", json!("0")),
+        ("eos_token_id", json!(1.5)),
+        ("pad_token_id", json!({})),
+        ("rope_theta", json!("10000")),
+        ("head_dim", json!([16])),
+        ("num_experts", json!(true)),
+        ("norm_topk_prob", json!("true")),
+    ] {
+        let case = format!("{key} {value}");
+        bent(
+            &case,
+            &["config.json", &format!("`{key}`"), "expected", "found"],
+            |c| {
+                c.config[key] = value;
+            },
+        );
+    }
+    for (key, value) in [
+        ("eos_token", json!(3)),
+        ("bos_token", json!({"text": "a"})),
+        ("add_bos_token", json!("true")),
+        ("chat_template", json!(7)),
+    ] {
+        let case = format!("{key} {value}");
+        let words = ["tokenizer_config.json", key, "expected", "found"];
+        bent(&case, &words, |c| c.tokenizer_config[key] = value);
+    }
+    // What is absent, null or a list of ids as generation takes it is no fault.
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut c = Checkpoint::tiny("BF16");
+    for (key, value) in [
+        ("vocab_size", json!(null)),
+        ("rope_scaling", json!(null)),
+        ("eos_token_id", json!([9, 3])),
+        ("pad_token_id", json!(-1)),
+    ] {
+        c.config[key] = value;
+    }
+    c.tokenizer_config["bos_token"] = json!(null);
+    let dir = c.write(&folder.path().join("tiny"));
+    convert_ok(&dir, &folder.path().join("out.gguf"), &[]);
+}
+
+#[test]
+fn messages_about_json_know_no_program() {
+    for (case, tokenizer) in [
+        ("list", json!([])),
+        ("model", json!({"model": []})),
+        ("added", json!({"model": {}, "added_tokens": [3]})),
+        (
+            "id",
+            json!({"model": {}, "added_tokens": [{"id": "a", "content": "a"}]}),
+        ),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let dir = Checkpoint::tiny("BF16").write(&folder.path().join("tiny"));
+        write_json(&dir.join("tokenizer.json"), &tokenizer);
+        let run = convert(&[text(&dir)]);
+        let message = stderr(&run);
+        assert_eq!(run.status.code(), Some(1), "{case}: {message}");
+        for word in ["struct ", "TokenizerJson", "u64", "sequence"] {
+            assert!(!message.contains(word), "{case}: {message}");
+        }
+    }
+}
+
+#[test]
+fn shards_that_are_no_files_are_told_from_missing_ones() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = Checkpoint::tiny("BF16").write_sharded(&folder.path().join("tiny"), 7);
+    let second = dir.join("model-00002-of-00002.safetensors");
+    fs::remove_file(&second).expect("removed");
+    fs::create_dir(&second).expect("a folder");
+    refused(
+        "a folder",
+        &dir,
+        &[],
+        2,
+        &["model-00002-of-00002.safetensors", "not a regular file"],
+    );
+}
+
+#[test]
+fn names_that_say_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = Checkpoint::tiny("BF16").write(&folder.path().join("tiny"));
+    for name in ["", " ", "-", "a\nb"] {
+        let argument = format!("--model-name={name}");
+        refused(name, &dir, &[&argument], 2, &["--model-name", "expected a name"]);
+    }
 }
 
 #[test]
@@ -334,15 +448,38 @@ fn values_that_the_type_cannot_hold() {
     convert_ok(&dir, &folder.path().join("q8_0.gguf"), &["--outtype", "q8_0"]);
     checkpoint
         .tensor("model.layers.0.mlp.experts.0.gate_proj.weight")
-        .set(at, f32::NAN);
+        .set(at, 9e6);
     checkpoint.write(&dir);
-    refused(
-        "q8_0",
-        &dir,
-        &["--outtype", "q8_0"],
-        1,
-        &["blk.0.ffn_gate_exps.weight", "element 37", "NaN"],
-    );
+    let words = [
+        "blk.0.ffn_gate_exps.weight",
+        "element 37",
+        "9000000",
+        "scale of a block",
+    ];
+    refused("q8_0", &dir, &["--outtype", "q8_0"], 1, &words);
+}
+
+#[test]
+fn values_that_are_no_numbers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (dtype, value, found) in [
+        ("F32", f32::NAN, "found NaN"),
+        ("F32", f32::NEG_INFINITY, "found -inf"),
+        ("BF16", f32::INFINITY, "found inf"),
+        ("BF16", f32::NAN, "found NaN"),
+    ] {
+        let mut checkpoint = Checkpoint::tiny(dtype);
+        let tensor = checkpoint.tensor("model.layers.0.mlp.experts.1.up_proj.weight");
+        tensor.set(N_EMBD + 5, value);
+        let dir = checkpoint.write(&folder.path().join("tiny"));
+        for outtype in ["f32", "bf16", "f16", "q8_0"] {
+            let case = format!("{dtype} {value} as {outtype}");
+            // Behind the first expert's matrix.
+            let element = format!("element {}", N_EMBD * N_FF + N_EMBD + 5);
+            let words = ["blk.0.ffn_up_exps.weight", element.as_str(), "finite", found];
+            refused(&case, &dir, &["--outtype", outtype], 1, &words);
+        }
+    }
 }
 
 #[test]

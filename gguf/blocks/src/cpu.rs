@@ -1,6 +1,10 @@
 //! The instruction set level that kernels run at.
 
+use std::ffi::OsStr;
 use std::sync::OnceLock;
+
+/// The environment variable that lowers the level.
+const VARIABLE: &str = "GGUF_CPU";
 
 /// An instruction set level. Ordered: a higher level includes the lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +27,46 @@ impl Level {
             Self::Avx2 => "avx2",
         }
     }
+
+    /// The level of this name, in any case of letters.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|level| level.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The level that the environment asks for; `None` if it says nothing. Programs refuse an error before they
+    /// do anything else.
+    ///
+    /// # Errors
+    /// A name that is no level's.
+    pub fn asked_for() -> Result<Option<Self>, UnknownLevel> {
+        std::env::var_os(VARIABLE).map_or(Ok(None), |name| asked_for(&name))
+    }
+}
+
+/// `GGUF_CPU` names no level.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{VARIABLE}`: expected {}, found `{found}`", levels())]
+pub struct UnknownLevel {
+    /// What it says.
+    pub found: String,
+}
+
+fn levels() -> String {
+    let names: Vec<_> = Level::ALL.iter().map(|l| format!("`{}`", l.name())).collect();
+    format!("{} or nothing", names.join(", "))
+}
+
+fn asked_for(name: &OsStr) -> Result<Option<Level>, UnknownLevel> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let found = name.to_string_lossy();
+    Level::by_name(&found).map(Some).ok_or_else(|| UnknownLevel {
+        found: found.into_owned(),
+    })
 }
 
 /// Proof that this machine can run a level: only [`Cpu::best`] and [`Cpu::at_most`] make one, after
@@ -34,15 +78,11 @@ pub struct Cpu {
 
 impl Cpu {
     /// The highest level of this machine, or the one that the environment variable `GGUF_CPU` names if
-    /// that is lower. Detected once.
+    /// that is lower. Detected once. A name that is no level's counts as none here: [`Level::asked_for`] tells.
     pub fn best() -> Self {
         static BEST: OnceLock<Cpu> = OnceLock::new();
         *BEST.get_or_init(|| {
-            let wanted = std::env::var("GGUF_CPU").unwrap_or_default();
-            let cap = Level::ALL
-                .iter()
-                .copied()
-                .find(|l| l.name() == wanted.to_lowercase());
+            let cap = Level::asked_for().ok().flatten();
             Self::at_most(cap.unwrap_or(*Level::ALL.last().unwrap_or(&Level::Portable)))
         })
     }
@@ -73,4 +113,22 @@ fn detect() -> Level {
 #[cfg(not(target_arch = "x86_64"))]
 fn detect() -> Level {
     Level::Portable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_go_by_their_names() {
+        let asked = |name: &str| asked_for(OsStr::new(name));
+        assert_eq!(asked("portable"), Ok(Some(Level::Portable)));
+        assert_eq!(asked("AVX2"), Ok(Some(Level::Avx2)));
+        assert_eq!(asked(""), Ok(None));
+        for wrong in ["foo", "avx", "avx2 "] {
+            let text = asked(wrong).expect_err(wrong).to_string();
+            let expected = format!("`GGUF_CPU`: expected `portable`, `avx2` or nothing, found `{wrong}`");
+            assert_eq!(text, expected);
+        }
+    }
 }

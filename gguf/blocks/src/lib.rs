@@ -62,6 +62,6 @@ mod types;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use cpu::{Cpu, Level};
+pub use cpu::{Cpu, Level, UnknownLevel};
 pub use format::{CheckBlocks, DecodeRow, EncodeRow, Format, Importance, TypeId};
 pub use geometry::Geometry;

@@ -16,7 +16,10 @@
 //! Each program owns its thread pool ([`thread_pool`]); the global pool of rayon is never used, so that `-t`
 //! holds for everything.
 //!
-//! The crate knows no format and no model; it takes [`gguf::Error`] apart only to choose the exit code.
+//! The crate knows no format and no model; it takes [`gguf::Error`] apart only to choose the exit code and to put
+//! the file's name in front of messages about its keys ([`in_file`]).
+
+use std::path::Path;
 
 mod args;
 mod pool;
@@ -48,6 +51,14 @@ pub enum Failure {
     /// Exit 0: whoever reads the output has closed it. Made by [`write_data`] alone.
     #[error("the output was closed")]
     Closed,
+}
+
+/// What becomes of an error about `file`: that of a metadata key, which knows no file, gets its name in front.
+pub fn in_file(file: &Path) -> impl Fn(gguf::Error) -> Failure {
+    move |e| match e {
+        gguf::Error::Key { .. } => Failure::Input(format!("`{}`: {e}", file.display())),
+        other => other.into(),
+    }
 }
 
 impl From<gguf::Error> for Failure {

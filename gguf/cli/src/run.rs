@@ -9,7 +9,8 @@ use crate::talk::say;
 use crate::{Failure, Result};
 
 /// Runs a program: parses `A` from the command line, calls `f`, prints a failure as one line `error: ..` to
-/// stderr and maps it to the exit code. A closed pipe on stdout is success.
+/// stderr and maps it to the exit code. A closed pipe on stdout is success. An unknown level in `GGUF_CPU` is
+/// refused first, whether or not the program computes anything.
 pub fn run<A: clap::Parser>(f: impl FnOnce(A) -> Result<()>) -> ExitCode {
     execute(std::env::args_os().collect(), f)
 }
@@ -34,7 +35,8 @@ fn execute<A: clap::Parser>(args: Vec<OsString>, f: impl FnOnce(A) -> Result<()>
             return ExitCode::from(2);
         }
     };
-    let (line, code) = match f(args) {
+    let checked = gguf_blocks::Level::asked_for().map_err(|e| Failure::Usage(e.to_string()));
+    let (line, code) = match checked.and_then(|_| f(args)) {
         Ok(()) | Err(Failure::Closed) => return ExitCode::SUCCESS,
         Err(Failure::Input(line)) => (line, 1),
         Err(Failure::Usage(line)) => (line, 2),

@@ -2,15 +2,25 @@
 
 use std::path::Path;
 
-use crate::{Failure, Result};
+use crate::{Failure, Result, human_bytes};
 
-/// A whole text file, which must be UTF-8.
+/// The largest text: it is in memory as a whole, and again as tokens.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// A whole text file: a regular file of at most 1 GiB, which must be UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).map_err(|source| gguf::Error::Io {
-        action: "read",
-        path: path.to_owned(),
-        source,
-    })?;
+    let source = gguf::source::open(path)?;
+    let n_bytes = source.len();
+    if n_bytes > MAX_BYTES {
+        return Err(Failure::Input(format!(
+            "`{}`: expected a text of at most {}, found {}; cut it",
+            path.display(),
+            human_bytes(MAX_BYTES),
+            human_bytes(n_bytes)
+        )));
+    }
+    let mut bytes = vec![0; n_bytes as usize];
+    source.read_at(0, &mut bytes)?;
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         Failure::Input(format!(
@@ -18,4 +28,34 @@ pub fn read_text(path: &Path) -> Result<String> {
             path.display()
         ))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{MAX_BYTES, read_text};
+    use crate::Failure;
+
+    #[test]
+    fn only_regular_files_are_read() {
+        for path in ["/dev/zero", "/dev/null", "/", "/absent"] {
+            let failure = read_text(Path::new(path)).expect_err(path);
+            assert!(
+                matches!(&failure, Failure::Usage(text) if text.contains(path)),
+                "{failure}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_text_has_a_largest_size() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        // Sparse: takes no room on the disk.
+        file.as_file().set_len(MAX_BYTES + 1).expect("a long file");
+        let text = read_text(file.path()).expect_err("too long").to_string();
+        assert!(text.contains("at most 1.00 GiB"), "{text}");
+        file.as_file().set_len(3).expect("a short file");
+        assert_eq!(read_text(file.path()).expect("three bytes"), "\0\0\0");
+    }
 }

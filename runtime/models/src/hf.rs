@@ -159,12 +159,22 @@ fn match_pattern(rule: &'static TensorRule, name: &str) -> Option<Match> {
 }
 
 /// The config that describes the text model: `text_config`, where there is one, laid over the rest.
-pub fn text_config(config: &Json) -> Json {
+///
+/// # Errors
+/// A `text_config` that is no object.
+pub fn text_config(config: &Json) -> Result<Json> {
+    const KEY: &str = "text_config";
     let mut merged = config.clone();
-    if let (Some(all), Some(text)) = (merged.as_object_mut(), config["text_config"].as_object()) {
+    let Some(text) = lookup(config, KEY) else {
+        return Ok(merged);
+    };
+    let text = text
+        .as_object()
+        .ok_or_else(|| wrong_type(KEY, "an object of settings, or null", text))?;
+    if let Some(all) = merged.as_object_mut() {
         all.extend(text.iter().map(|(k, v)| (k.clone(), v.clone())));
     }
-    merged
+    Ok(merged)
 }
 
 /// The value at a dotted path; null counts as absent.
@@ -181,6 +191,7 @@ pub fn lookup<'a>(config: &'a Json, path: &str) -> Option<&'a Json> {
 /// A required setting that is absent, a value of another type or out of range, and settings that the
 /// architecture's description does not cover; each names the config path.
 pub fn metadata(arch: &Architecture, config: &Json, file_type: u32, out: &mut Metadata) -> Result<()> {
+    check_parents(arch, config)?;
     for fixed in arch.fixed {
         check_fixed(arch, fixed, config)?;
     }
@@ -267,8 +278,52 @@ fn write(arch: &Architecture, row: &Row, config: &Json, out: &mut Metadata) -> R
     Ok(())
 }
 
-/// Configs have whole numbers in both spellings: `32` and `32.0`.
-fn whole_number(json: &Json) -> Option<u64> {
+/// A setting that is yes or no; `None` if absent or null.
+///
+/// # Errors
+/// A value of another type.
+pub fn flag(config: &Json, path: &str) -> Result<Option<bool>> {
+    let of = |found: &Json| {
+        found
+            .as_bool()
+            .ok_or_else(|| wrong_type(path, "true or false", found))
+    };
+    lookup(config, path).map(of).transpose()
+}
+
+fn wrong_type(path: &str, expected: &str, found: &Json) -> Error {
+    Error::mismatch(format!("config.json `{path}`"), expected, shortened(found))
+}
+
+/// The front of a value's JSON.
+fn shortened(json: &Json) -> String {
+    const N_CHARS: usize = 80;
+    let text = json.to_string();
+    match text.char_indices().nth(N_CHARS) {
+        Some((end, _)) => format!("{}..", &text[..end]),
+        None => text,
+    }
+}
+
+/// What holds settings must be an object: those in anything else would count as absent.
+fn check_parents(arch: &Architecture, config: &Json) -> Result<()> {
+    let rows = hparams::generic_rows(arch).chain(hparams::own_rows(arch));
+    let paths = rows
+        .flat_map(|row| row.hf)
+        .chain(arch.fixed.iter().flat_map(|f| f.hf));
+    for parent in paths
+        .filter_map(|path| path.rsplit_once('.'))
+        .map(|(parent, _)| parent)
+    {
+        if let Some(found) = lookup(config, parent).filter(|v| !v.is_object()) {
+            return Err(wrong_type(parent, "an object of settings, or null", found));
+        }
+    }
+    Ok(())
+}
+
+/// A number without fraction that is not negative; configs have both spellings, `32` and `32.0`.
+pub fn whole_number(json: &Json) -> Option<u64> {
     let exact = |f: f64| (f >= 0.0 && f.fract() == 0.0 && f < 9e15).then_some(f as u64);
     json.as_u64().or_else(|| json.as_f64().and_then(exact))
 }
@@ -318,10 +373,18 @@ mod tests {
 
     #[test]
     fn text_config_lies_over_the_rest() {
-        let merged = text_config(&serde_json::json!({"a": 1, "b": 2, "text_config": {"b": 3, "c": 4}}));
+        let merged = text_config(&serde_json::json!({"a": 1, "b": 2, "text_config": {"b": 3, "c": 4}}))
+            .expect("an object");
         assert_eq!(
             (&merged["a"], &merged["b"], &merged["c"]),
             (&1.into(), &3.into(), &4.into())
+        );
+        let text = text_config(&serde_json::json!({"text_config": [1]}))
+            .expect_err("a list")
+            .to_string();
+        assert!(
+            text.contains("`text_config`") && text.ends_with("found [1]"),
+            "{text}"
         );
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Args {
     /// Model
     #[arg(short, long, value_name = "GGUF")]
     pub(super) model: PathBuf,
-    /// Text, UTF-8; not needed with --kl-divergence, whose base file holds the tokens: one that is given must
+    /// Text: a file of UTF-8, at most 1 GiB; not needed with --kl-divergence, whose base file holds the tokens: one that is given must
     /// be the base's
     #[arg(short, long, value_name = "TEXT", required_unless_present = "kl_divergence")]
     pub(super) file: Option<PathBuf>,
