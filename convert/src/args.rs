@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use gguf_cli::{OutputArgs, TalkArgs, ThreadArgs};
+use gguf_cli::{OutputArgs, ReserveArgs, TalkArgs, ThreadArgs};
 
 /// What `--outtype` takes: names of tensor types, and `auto`.
 const OUTTYPES: [&str; 5] = ["auto", "f32", "f16", "bf16", "q8_0"];
@@ -30,6 +30,9 @@ pub struct Args {
     /// Pre-tokenizer to name in the output, where that of tokenizer.json is not recognised
     #[arg(long, value_name = "NAME", long_help = crate::vocab::pre_help())]
     pub pre: Option<String>,
+    /// Room in the metadata
+    #[command(flatten)]
+    pub reserve: ReserveArgs,
     /// Show the metadata and the tensors, read no weights and write nothing
     #[arg(long)]
     pub dry_run: bool,

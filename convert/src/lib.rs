@@ -54,6 +54,7 @@ fn run(args: Args) -> gguf_cli::Result<()> {
         outtype: args.outtype,
         model_name: args.model_name,
         pre: args.pre,
+        reserve: args.reserve,
     };
     let plan = Plan::new(&args.dir, &options)?;
     plan.notes.iter().for_each(|note| gguf_cli::warn(note));

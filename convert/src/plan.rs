@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gguf::source::Source;
 use gguf::{Layout, Metadata, TensorSpec, Value};
 use gguf_blocks::Format;
+use gguf_cli::ReserveArgs;
 use gguf_models::arch::{self, Architecture};
 use gguf_models::file_type::FileType;
 use gguf_models::{HParams, Role, check, hf};
@@ -33,6 +34,8 @@ pub struct Options {
     pub model_name: Option<String>,
     /// `tokenizer.ggml.pre`; by default recognised.
     pub pre: Option<String>,
+    /// Room for later edits of the metadata.
+    pub reserve: ReserveArgs,
 }
 
 /// A tensor of the output with its data's places.
@@ -106,6 +109,7 @@ impl Plan {
         }
         metadata.set(gguf::key::QUANTIZATION_VERSION, Value::U32(2));
         notes.extend(vocabulary.metadata(&config, n_rows, &mut metadata)?);
+        options.reserve.add_to(&mut metadata);
         let (specs, tensors) = typed(outputs, outtype, &mut notes)?;
         let layout = Layout::plan(&metadata, specs)?;
         let file_type = outtype.file_type;

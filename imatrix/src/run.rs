@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::io::IsTerminal as _;
+use std::path::Path;
 
 use gguf::atomic::AtomicFile;
 use gguf_cli::{Failure, Progress, Result, Unit, count};
@@ -21,9 +22,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn collect(args: &Args) -> Result<()> {
     let text = args.text()?;
-    check_output(args, None)?;
+    check_output(args, &args.inputs(), None)?;
     let model = Model::open(&args.model)?;
-    check_output(args, Some(output_bytes(args, &model)?))?;
+    let shards = model.file().parts().iter().map(|part| part.path());
+    let inputs: Vec<&Path> = args.inputs().into_iter().chain(shards).collect();
+    check_output(args, &inputs, Some(output_bytes(args, &model)?))?;
     let tokenizer = model.tokenizer()?;
     let tokens = tokenizer.encode(&text, true, false)?;
     let settings = args.chunks.settings(args.chunks.n_ctx());
@@ -56,15 +59,15 @@ fn collect(args: &Args) -> Result<()> {
     };
     // The matrix is what the run was for, but a disk that is full must not take the estimate with it.
     talk.estimate()?;
-    write(args, &imatrix)?;
+    write(args, &inputs, &imatrix)?;
     talk.finish(args, &imatrix);
     Ok(())
 }
 
 /// Refuses now what could not be written in the end.
-fn check_output(args: &Args, n_bytes: Option<u64>) -> Result<()> {
+fn check_output(args: &Args, inputs: &[&Path], n_bytes: Option<u64>) -> Result<()> {
     let (path, force) = (&args.output, args.force.force);
-    drop(AtomicFile::create(path, force, &args.inputs(), n_bytes)?);
+    drop(AtomicFile::create(path, force, inputs, n_bytes)?);
     Ok(())
 }
 
@@ -92,11 +95,11 @@ fn output_bytes(args: &Args, model: &Model) -> Result<u64> {
     }
 }
 
-fn write(args: &Args, imatrix: &Imatrix) -> Result<()> {
-    let (path, force, inputs) = (&args.output, args.force.force, args.inputs());
+fn write(args: &Args, inputs: &[&Path], imatrix: &Imatrix) -> Result<()> {
+    let (path, force) = (&args.output, args.force.force);
     let written = match args.output_format {
-        Form::Gguf => imatrix.write_gguf(path, force, &inputs),
-        Form::Dat => imatrix.write_legacy(path, force, &inputs),
+        Form::Gguf => imatrix.write_gguf(path, force, inputs),
+        Form::Dat => imatrix.write_legacy(path, force, inputs),
     };
     written.map_err(failure)
 }

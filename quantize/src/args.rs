@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use gguf_blocks::{Format, registry};
-use gguf_cli::{Failure, OutputArgs, Result, TalkArgs};
+use gguf_cli::{Failure, OutputArgs, ReserveArgs, Result, TalkArgs, count};
 use gguf_models::file_type::{self, FileType};
 
 use crate::policy::{Override, Wish};
@@ -62,6 +62,9 @@ pub struct Args {
     /// Refuse if any tensor needs a fallback type
     #[arg(long)]
     pub strict: bool,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "described by its own options")]
+    pub reserve: ReserveArgs,
     /// Print the plan and stop
     #[arg(long)]
     pub dry_run: bool,
@@ -94,8 +97,8 @@ impl Args {
             [input, rest @ ..] if (1..=3).contains(&rest.len()) => (input, rest),
             other => {
                 let what = format!(
-                    "expected IN [OUT] TYPE [NTHREADS], found {} argument(s)",
-                    other.len()
+                    "expected IN [OUT] TYPE [NTHREADS], found {}",
+                    count(other.len() as u64, "argument")
                 );
                 return Err(Failure::Usage(what));
             }

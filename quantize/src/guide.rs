@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gguf::TensorInfo;
-use gguf_cli::{Failure, Result};
+use gguf_cli::{Failure, Result, count};
 use gguf_imatrix_format::{Imatrix, base_name};
 
 /// A loaded importance matrix and the name it goes by in the output.
@@ -25,10 +25,23 @@ impl Guide {
             },
             e => Failure::Input(format!("importance matrix {e}")),
         })?;
+        let n_all = imatrix.entries.len();
         let any = |list: &[String], name: &str| list.iter().any(|part| name.contains(part.as_str()));
         imatrix
             .entries
             .retain(|name, _| (include.is_empty() || any(include, name)) && !any(exclude, name));
+        if imatrix.entries.is_empty() {
+            let option = if include.is_empty() {
+                "--exclude-weights"
+            } else {
+                "--include-weights"
+            };
+            return Err(Failure::Usage(format!(
+                "`{option}` leaves nothing of the {} of the importance matrix `{}`",
+                count(n_all as u64, "entry"),
+                path.display()
+            )));
+        }
         let name = path
             .file_name()
             .map(|n| n.to_string_lossy().into_owned())

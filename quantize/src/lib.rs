@@ -35,7 +35,7 @@ use std::time::Instant;
 
 use gguf::atomic::AtomicFile;
 use gguf::{GgufFile, Writer};
-use gguf_cli::{Failure, Progress, Result, Unit, print_data, print_json};
+use gguf_cli::{Failure, Progress, Result, Unit, count, print_data, print_json};
 
 pub use args::Args;
 pub use guide::Guide;
@@ -57,15 +57,15 @@ fn run(args: &Args) -> Result<()> {
     let wish = args.wish(&job, guide.is_some())?;
     let file = GgufFile::open(&job.input)?;
     file.require_sound()?;
-    let mut plan = Plan::new(&file, &wish, guide.as_ref(), args.allow_requantize)?;
+    let mut plan = Plan::new(&file, &wish, guide.as_ref(), args.allow_requantize, args.reserve)?;
     if args.strict && plan.n_fallback > 0 {
         let what = format!(
-            "{} tensor(s) need a fallback type and `--strict` forbids it",
-            plan.n_fallback
+            "`--strict` forbids fallback types, found {} that would get one",
+            count(plan.n_fallback as u64, "tensor")
         );
         return Err(Failure::Input(what));
     }
-    let out = match output(args, &job, &plan) {
+    let out = match output(args, &job, &file, &plan) {
         Ok(out) => Some(out).filter(|_| !args.dry_run),
         Err(e) if args.dry_run => {
             plan.warnings.push(e.to_string());
@@ -107,8 +107,10 @@ fn print_plan(args: &Args, job: &Job, plan: &Plan) -> Result<()> {
 }
 
 /// Starts the output; what cannot be written is refused here, before any work.
-fn output(args: &Args, job: &Job, plan: &Plan) -> Result<AtomicFile> {
+fn output(args: &Args, job: &Job, file: &GgufFile, plan: &Plan) -> Result<AtomicFile> {
+    let shards = file.parts().iter().map(|part| part.path());
     let inputs: Vec<&Path> = std::iter::once(job.input.as_path())
+        .chain(shards)
         .chain(args.imatrix_path())
         .collect();
     Ok(AtomicFile::create(

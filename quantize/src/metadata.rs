@@ -1,6 +1,7 @@
 //! The metadata of the output.
 
 use gguf::Metadata;
+use gguf_cli::ReserveArgs;
 use gguf_models::file_type::FileType;
 
 use crate::guide::Guide;
@@ -11,9 +12,15 @@ const QUANTIZATION_VERSION: u32 = 2;
 /// Longest string, in bytes, that readers of these keys take.
 const MAX_TEXT: usize = 127;
 
-/// The source's pairs in order, then what quantizing adds. Shard keys go, since the output is one file. Only
-/// base names are written, so that no private folder gets out. Without a file type the source's stays.
-pub(crate) fn of_output(source: &Metadata, file_type: Option<&FileType>, guide: Option<&Guide>) -> Metadata {
+/// The source's pairs in order, then what quantizing adds, then room for edits. Shard keys go, since the output is
+/// one file, and so does the source's room. Only base names are written, so that no private folder gets out.
+/// Without a file type the source's stays.
+pub(crate) fn of_output(
+    source: &Metadata,
+    file_type: Option<&FileType>,
+    guide: Option<&Guide>,
+    reserve: ReserveArgs,
+) -> Metadata {
     let mut out: Metadata = source
         .iter()
         .filter(|(key, _)| !key.starts_with("split."))
@@ -38,6 +45,7 @@ pub(crate) fn of_output(source: &Metadata, file_type: Option<&FileType>, guide: 
             out.set("quantize.imatrix.chunks_count", g.chunk_count().into());
         }
     }
+    reserve.add_to(&mut out);
     out
 }
 
@@ -62,11 +70,13 @@ mod tests {
         for (key, value) in [
             ("general.file_type", 32_u32),
             ("split.count", 1),
+            (gguf::key::PAD, 0),
             ("llama.block_count", 2),
         ] {
             source.set(key, value.into());
         }
-        let out = of_output(&source, file_type::by_name("Q8_0"), None);
+        let none = ReserveArgs::default();
+        let out = of_output(&source, file_type::by_name("Q8_0"), None, none);
         let keys: Vec<_> = out.iter().map(|(k, _)| k).collect();
         assert_eq!(
             keys,
@@ -78,8 +88,23 @@ mod tests {
         );
         assert_eq!(out.get("general.file_type"), Some(&Value::U32(7)));
         assert_eq!(
-            of_output(&source, None, None).get("general.file_type"),
+            of_output(&source, None, None, none).get("general.file_type"),
             Some(&Value::U32(32))
+        );
+    }
+
+    #[test]
+    fn room_is_the_last_key() {
+        let source: Metadata = [(gguf::key::PAD, Value::from(vec![0_u8; 5]))]
+            .into_iter()
+            .collect();
+        let room = ReserveArgs {
+            reserve_metadata: Some(7),
+        };
+        let out = of_output(&source, file_type::by_name("Q8_0"), None, room);
+        assert_eq!(
+            out.iter().last(),
+            Some((gguf::key::PAD, &Value::from(vec![0_u8; 7])))
         );
     }
 

@@ -2,7 +2,7 @@
 
 use gguf::{GgufFile, Layout, TensorInfo, TensorSpec};
 use gguf_blocks::{Format, registry};
-use gguf_cli::{Failure, Result};
+use gguf_cli::{Failure, ReserveArgs, Result, count, in_file};
 
 use crate::guide::Guide;
 use crate::metadata;
@@ -68,8 +68,15 @@ pub struct Plan {
 impl Plan {
     /// Decides everything. Refuses what could fail later: types that cannot be read or written, importance
     /// that is of another shape or missing where it is needed, rules that match nothing.
-    pub fn new(file: &GgufFile, wish: &Wish, guide: Option<&Guide>, allow_requantize: bool) -> Result<Self> {
-        let facts = Facts::new(&file.metadata, file.tensors.iter().map(|t| t.name.as_str()))?;
+    pub fn new(
+        file: &GgufFile,
+        wish: &Wish,
+        guide: Option<&Guide>,
+        allow_requantize: bool,
+        reserve: ReserveArgs,
+    ) -> Result<Self> {
+        let names = file.tensors.iter().map(|t| t.name.as_str());
+        let facts = Facts::new(&file.metadata, names).map_err(in_file(file.path()))?;
         let mut order: Vec<&TensorInfo> = file.tensors.iter().collect();
         order.sort_by_key(|t| order_key(&t.name));
 
@@ -89,22 +96,13 @@ impl Plan {
         check_rules(wish, &policy, &steps)?;
         let chosen = || steps.iter().filter(|s| s.reason != Reason::Kept);
         let n_chosen = chosen().count();
-        let n_fallback = chosen()
-            .filter(|s| matches!(s.reason, Reason::Fallback(_)))
-            .count();
-        for s in &steps {
-            if let Reason::Fallback(from) = s.reason {
-                warnings.push(format!(
-                    "tensor `{}`: rows of {} elements are not whole blocks of `{from}`, using `{}`",
-                    s.source.name,
-                    s.source.shape.n_cols(),
-                    s.to.name
-                ));
-            }
-        }
+        let fallbacks = fallbacks(&steps);
+        let n_fallback = fallbacks.len();
+        warnings.extend(fallbacks);
         if n_fallback > 0 {
             warnings.push(format!(
-                "{n_fallback} of {n_chosen} tensor(s) required fallback quantization"
+                "{n_fallback} of {} required fallback quantization",
+                count(n_chosen as u64, "tensor")
             ));
         }
         let mut notes = shadowed_rules(wish, &steps);
@@ -115,7 +113,7 @@ impl Plan {
             .iter()
             .map(|s| TensorSpec::new(s.source.name.clone(), s.source.shape, s.to.id));
         let layout = Layout::plan(
-            &metadata::of_output(&file.metadata, wish.file_type, guide),
+            &metadata::of_output(&file.metadata, wish.file_type, guide, reserve),
             specs.collect(),
         )?;
         Ok(Self {
@@ -143,6 +141,20 @@ impl Plan {
     pub fn source_bytes(&self) -> u64 {
         self.steps.iter().map(|s| s.source.n_bytes).sum()
     }
+}
+
+/// A line for each tensor whose rows do not fit the type chosen first.
+fn fallbacks(steps: &[Step]) -> Vec<String> {
+    let line = |s: &Step| match s.reason {
+        Reason::Fallback(from) => Some(format!(
+            "tensor `{}`: rows of {} are not whole blocks of `{from}`, using `{}`",
+            s.source.name,
+            count(s.source.shape.n_cols(), "element"),
+            s.to.name
+        )),
+        _ => None,
+    };
+    steps.iter().filter_map(line).collect()
 }
 
 fn step(
@@ -286,14 +298,15 @@ fn check_coverage(guide: &Guide, steps: &[Step]) -> Result<Vec<String>> {
     }
     if missing.len() == n {
         return Err(Failure::Input(format!(
-            "importance matrix `{}` is of another model: none of its {} entries names a tensor to encode",
+            "importance matrix `{}` is of another model: expected entries for tensors to encode, found none among {}",
             guide.file,
-            guide.n_entries()
+            count(guide.n_entries() as u64, "entry")
         )));
     }
     let mut notes = vec![format!(
-        "importance matrix covers {} of {n} tensors",
-        n - missing.len()
+        "importance matrix covers {} of {}",
+        n - missing.len(),
+        count(n as u64, "tensor")
     )];
     if !missing.is_empty() {
         notes.push(format!("did not find weights for {}", missing.join(", ")));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gguf_cli::human_bytes;
+use gguf_cli::{count, human_bytes};
 use serde::Serialize;
 
 use crate::args::Job;
@@ -107,7 +107,7 @@ pub(crate) fn table(plan: &Plan) -> String {
 pub(crate) fn summary(job: &Job, plan: &Plan, took: Option<Duration>) -> String {
     let time = took.map_or(String::new(), |t| format!(", {:.1} s", t.as_secs_f64()));
     format!(
-        "{} `{}`: {}, {} bytes ({}), {:.3} bits per weight, {} of {} tensors encoded{time}",
+        "{} `{}`: {}, {} bytes ({}), {:.3} bits per weight, {} of {} encoded{time}",
         if took.is_some() { "wrote" } else { "would write" },
         job.output.display(),
         job.type_name,
@@ -115,6 +115,6 @@ pub(crate) fn summary(job: &Job, plan: &Plan, took: Option<Duration>) -> String 
         human_bytes(plan.layout.total_bytes),
         plan.bits_per_weight(),
         plan.steps.iter().filter(|s| !s.is_copy()).count(),
-        plan.steps.len(),
+        count(plan.steps.len() as u64, "tensor"),
     )
 }

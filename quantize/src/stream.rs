@@ -238,7 +238,7 @@ fn encode_rows(
         };
         encode(buf, weights, out);
         if let Some(fault) = check(out, step.to, sizes, sizes.to, row) {
-            return Err(fault);
+            return Err(too_large(fault, step.to, buf));
         }
     }
     Ok(())
@@ -260,10 +260,28 @@ fn check(
         row: first + (block / blocks_per_row) as u64,
         col: block % blocks_per_row * elems,
         what: format!(
-            "expected a sound block of `{}`, found a value or scale that is not finite",
+            "expected a sound block of `{}`, found one with a value or scale that is not finite; the source is damaged",
             format.name
         ),
     })
+}
+
+/// The fault of a block that was sound before it was encoded: its values are beyond what the type holds.
+fn too_large(fault: Fault, format: &gguf_blocks::Format, row: &[f32]) -> Fault {
+    let block = row.iter().skip(fault.col).take(format.geometry.block_elems);
+    let (at, largest) = block
+        .enumerate()
+        .max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
+        .map_or((0, f32::NAN), |(i, v)| (i, *v));
+    Fault {
+        col: fault.col + at,
+        what: format!(
+            "expected a value that a block of `{}` can hold, found {largest:e}, which is too large; choose a type with a \
+             wider range, such as `BF16`",
+            format.name
+        ),
+        ..fault
+    }
 }
 
 fn describe(step: &Step, fault: &Fault) -> Failure {

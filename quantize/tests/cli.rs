@@ -174,7 +174,7 @@ fn wrong_command_lines() {
     );
     f.refuses("in.gguf", 2, &["expected IN [OUT] TYPE [NTHREADS]"]);
     f.refuses("in.gguf out.gguf Q8_0 two", 2, &["NTHREADS", "`two`"]);
-    f.refuses("in.gguf out.gguf Q8_0 2 3", 2, &["found 5 argument(s)"]);
+    f.refuses("in.gguf out.gguf Q8_0 2 3", 2, &["found 5 arguments"]);
     f.refuses("in.gguf out.gguf Q8_0 --no-such-flag", 2, &["--no-such-flag"]);
     f.refuses(
         "in.gguf out.gguf Q8_0 --include-weights a --exclude-weights b",
@@ -287,6 +287,20 @@ fn importance_that_does_not_belong() {
         1,
         &["`other.gguf` is of another model"],
     );
+    for (option, code) in [
+        ("--include-weights nothing.has.this", 2),
+        ("--exclude-weights blk", 2),
+    ] {
+        f.refuses(
+            &format!("{option} --imatrix good.gguf in.gguf out.gguf Q4_0"),
+            code,
+            &[
+                option.split(' ').next().unwrap(),
+                "leaves nothing of the",
+                "`good.gguf`",
+            ],
+        );
+    }
     f.refuses(
         "--imatrix nan.dat in.gguf out.gguf Q4_0",
         1,
@@ -343,7 +357,7 @@ fn fallbacks_are_told_and_can_be_forbidden() {
     let text = String::from_utf8(out.stderr).unwrap();
     assert!(out.status.success());
     assert!(
-        text.contains("warning: 1 of 6 tensor(s) required fallback quantization"),
+        text.contains("warning: 1 of 6 tensors required fallback quantization"),
         "{text}"
     );
     assert!(
@@ -447,4 +461,81 @@ fn rows_keep_their_own_importance() {
         encode(&values, gguf_blocks::Importance::Column(weights), &mut expected);
         assert_eq!(found, expected, "row {row}");
     }
+}
+
+#[test]
+fn values_beyond_a_type_are_named_with_their_size() {
+    let f = Fixture::new();
+    let mut bytes = model(Some((288 + 10) * N_EMBD + 17), &[]);
+    let at = bytes
+        .windows(4)
+        .rposition(|w| w == f32::NAN.to_le_bytes())
+        .unwrap();
+    bytes[at..at + 4].copy_from_slice(&(-3e9_f32).to_le_bytes());
+    f.put("large.gguf", &bytes);
+    for to in ["Q4_K_M", "Q8_0", "F16"] {
+        f.refuses(
+            &format!("large.gguf out.gguf {to}"),
+            1,
+            &[
+                "`blk.0.ffn_up_exps.weight`, matrix 1, row 10, column 17",
+                "found -3e9",
+                "too large",
+            ],
+        );
+    }
+    assert!(f.run("large.gguf out.gguf BF16 --quiet").status.success());
+}
+
+#[test]
+fn keys_are_named_with_their_file() {
+    let f = Fixture::new();
+    f.put("odd.gguf", &model(None, &[]));
+    let bytes = std::fs::read(f.path("odd.gguf")).unwrap();
+    let file = GgufFile::from_source(gguf::source::bytes("odd.gguf".into(), bytes)).unwrap();
+    let mut metadata = file.metadata.clone();
+    metadata.set("llama.expert_count", "two".into());
+    let specs = file.tensors.iter().map(TensorSpec::from).collect();
+    let layout = Layout::plan(&metadata, specs).unwrap();
+    let mut writer = Writer::new(Vec::new(), &layout).unwrap();
+    for t in &file.tensors {
+        writer.write(&file.tensor_bytes(t).unwrap()).unwrap();
+    }
+    f.put("odd.gguf", &writer.finish().unwrap());
+    f.refuses(
+        "odd.gguf out.gguf Q8_0",
+        1,
+        &["`odd.gguf`: metadata key `llama.expert_count`: expected an unsigned integer"],
+    );
+}
+
+#[test]
+fn room_for_metadata_is_the_last_key_and_only_on_request() {
+    let f = Fixture::new();
+    let pad = |name: &str| {
+        let file = GgufFile::open(&f.path(name)).unwrap();
+        let last = file
+            .metadata
+            .iter()
+            .last()
+            .map(|(k, v)| (k.to_owned(), v.clone()));
+        last.filter(|(k, _)| k == gguf::key::PAD).map(|(_, v)| v)
+    };
+    let run = |args: &str| assert!(f.run(args).status.success(), "{args}");
+    run("in.gguf plain.gguf Q8_0 --quiet");
+    run("in.gguf wide.gguf Q8_0 --reserve-metadata 64K --quiet");
+    assert_eq!(pad("plain.gguf"), None);
+    assert_eq!(pad("wide.gguf"), Some(vec![0_u8; 65_536].into()));
+    // Encoded again without the option, the file is what it is without room in the source.
+    run("wide.gguf again.gguf COPY --quiet");
+    run("plain.gguf copy.gguf COPY --quiet");
+    let read = |name: &str| std::fs::read(f.path(name)).unwrap();
+    assert!(read("again.gguf") == read("copy.gguf"));
+    run("wide.gguf other.gguf COPY --reserve-metadata 10 --quiet");
+    assert_eq!(pad("other.gguf"), Some(vec![0_u8; 10].into()));
+    f.refuses(
+        "in.gguf out.gguf Q8_0 --reserve-metadata 1X",
+        2,
+        &["--reserve-metadata", "64K"],
+    );
 }

@@ -104,7 +104,7 @@ impl Model {
     pub fn bind(file: GgufFile) -> Result<Self> {
         // Below here every tensor lies inside the file.
         file.require_sound()?;
-        let (arch, hparams, spec) = describe(&file.metadata).map_err(|e| e.in_file(file.source().path()))?;
+        let (arch, hparams, spec) = describe(&file.metadata).map_err(|e| e.in_file(file.path()))?;
         let mut binder = Binder::new(&file, arch, &hparams);
         let parts = binder.model(&spec);
         let findings = binder.findings;
@@ -134,7 +134,7 @@ impl Model {
 
     /// The tokenizer that the file's metadata describe; errors as [`Tokenizer::from_metadata`], with the file.
     pub fn tokenizer(&self) -> Result<Tokenizer> {
-        Tokenizer::from_metadata(&self.file.metadata).map_err(|e| e.in_file(self.file.source().path()))
+        Tokenizer::from_metadata(&self.file.metadata).map_err(|e| e.in_file(self.file.path()))
     }
 
     /// Value of `general.architecture`.

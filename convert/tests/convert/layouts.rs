@@ -1,6 +1,7 @@
 //! What a sound checkpoint can look like, and what must not change the output.
 
 use std::fs;
+use std::path::Path;
 
 use gguf::GgufFile;
 
@@ -187,4 +188,21 @@ fn no_path_goes_into_the_output() {
         file.metadata.string("general.name").expect("a string"),
         Some("Tiny")
     );
+}
+
+#[test]
+fn room_for_metadata_is_the_last_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = Checkpoint::tiny("BF16").write(&folder.path().join("tiny"));
+    let (plain, wide) = (folder.path().join("plain.gguf"), folder.path().join("wide.gguf"));
+    convert_ok(&dir, &plain, &[]);
+    convert_ok(&dir, &wide, &["--reserve-metadata", "1M"]);
+    let open = |path: &Path| GgufFile::open(path).expect("readable");
+    let (plain, wide) = (open(&plain), open(&wide));
+    let (last, room) = wide.metadata.iter().last().expect("keys");
+    assert_eq!(last, gguf::key::PAD);
+    assert!(*room == gguf::Value::from(vec![0_u8; 1 << 20]));
+    let mut without = wide.metadata.clone();
+    without.remove(gguf::key::PAD);
+    assert_eq!(without, plain.metadata);
 }

@@ -12,7 +12,8 @@
 //! about closed pipes. Talk goes to stderr: [`warn`], [`Progress`] and [`Progress::note`]. A failure is one
 //! line, whatever was wrong.
 //!
-//! Options that mean the same everywhere are flattened in: [`ThreadArgs`], [`OutputArgs`], [`TalkArgs`].
+//! Options that mean the same everywhere are flattened in: [`ThreadArgs`], [`OutputArgs`], [`TalkArgs`],
+//! [`ReserveArgs`].
 //! Each program owns its thread pool ([`thread_pool`]); the global pool of rayon is never used, so that `-t`
 //! holds for everything.
 //!
@@ -30,7 +31,7 @@ mod table;
 mod talk;
 mod text;
 
-pub use args::{OutputArgs, TalkArgs, ThreadArgs};
+pub use args::{OutputArgs, ReserveArgs, TalkArgs, ThreadArgs, parse_size};
 pub use pool::thread_pool;
 pub use preview::{preview, preview_cut};
 pub use progress::{Progress, Unit};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::talk::say;
-use crate::{human_bytes, human_time};
+use crate::{count, human_bytes, human_time};
 
 /// Time between two lines where there is no terminal.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -50,8 +50,8 @@ impl Unit {
     fn amount(self, n: u64) -> String {
         match self {
             Self::Bytes => human_bytes(n),
-            Self::Chunks => format!("{n} chunks"),
-            Self::Tensors => format!("{n} tensors"),
+            Self::Chunks => count(n, "chunk"),
+            Self::Tensors => count(n, "tensor"),
         }
     }
 

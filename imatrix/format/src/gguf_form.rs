@@ -43,9 +43,10 @@ pub(crate) fn read(source: Arc<dyn Source>) -> Result<Imatrix> {
 fn read_file(source: Arc<dyn Source>) -> Result<Imatrix> {
     let file = GgufFile::from_source(source)?;
     let path = file.path().to_owned();
-    let kind = file.metadata.string(GENERAL_TYPE)?.unwrap_or("model");
-    if kind != KIND {
-        let what = format!("metadata key `{GENERAL_TYPE}`: expected `{KIND}`, found `{kind}`");
+    let kind = file.metadata.string(GENERAL_TYPE)?;
+    if kind != Some(KIND) {
+        let found = kind.map_or("nothing, as models have".to_owned(), |k| format!("`{k}`"));
+        let what = format!("metadata key `{GENERAL_TYPE}`: expected `{KIND}`, found {found}");
         return Err(Error::malformed(&path, what));
     }
     let mut parts: BTreeMap<&str, Parts<'_>> = BTreeMap::new();
@@ -227,7 +228,11 @@ pub(crate) fn layout(
                 &[n_cols, w.n_mat]
             };
             let shape = Shape::new(dims).ok_or_else(|| too_large(w))?;
-            specs.push(TensorSpec::new(format!("{}{suffix}", w.name), shape, gguf_blocks::TypeId(0)));
+            specs.push(TensorSpec::new(
+                format!("{}{suffix}", w.name),
+                shape,
+                gguf_blocks::TypeId(0),
+            ));
             Ok::<_, Error>(())
         };
         push(SUMS, w.n_cols)?;

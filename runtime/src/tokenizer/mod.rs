@@ -51,8 +51,8 @@ impl Tokenizer {
     /// A family or pre-tokenizer that this build does not know; arrays that are missing or do not fit
     /// together; tokens that occur twice; ids of special tokens that the vocabulary does not have.
     pub fn from_metadata(metadata: &Metadata) -> Result<Self> {
-        let family = metadata.string("tokenizer.ggml.model")?.unwrap_or("nothing");
-        if family != "gpt2" {
+        let family = metadata.string("tokenizer.ggml.model")?;
+        if family != Some("gpt2") {
             return Err(unsupported(
                 "tokenizer.ggml.model",
                 "`gpt2` (byte-level BPE)",
@@ -63,8 +63,8 @@ impl Tokenizer {
         let pre = vocab::by_name(pre_name).ok_or_else(|| {
             unsupported(
                 "tokenizer.ggml.pre",
-                "a pre-tokenizer of the table in `gguf-models`",
-                pre_name,
+                "a pre-tokenizer that `gguf-convert --help` lists",
+                Some(pre_name),
             )
         })?;
         let tokens = texts(metadata)?;
@@ -186,11 +186,11 @@ impl Tokenizer {
     }
 }
 
-fn unsupported(key: &str, known: &str, found: &str) -> Error {
+fn unsupported(key: &str, known: &str, found: Option<&str>) -> Error {
     Error::Unsupported {
         object: format!("metadata key `{key}`").into(),
         known: known.into(),
-        found: format!("`{found}`").into(),
+        found: found.map_or("nothing".into(), |f| format!("`{f}`").into()),
     }
 }
 
