@@ -180,9 +180,21 @@ fn check_vocab_size(config: &Json, n_rows: u64) -> Result<()> {
 fn with_vocab_size(arch: &Architecture, params: &Metadata, n_rows: u64) -> Result<HParams> {
     let mut params = params.clone();
     params.set(format!("{}.vocab_size", arch.name), Value::U64(n_rows));
-    let hparams = HParams::from_gguf(arch.name, &params)?;
-    (arch.model)(&hparams)?;
+    let hparams = HParams::from_gguf(arch.name, &params).map_err(of_config)?;
+    (arch.model)(&hparams).map_err(of_config)?;
     Ok(hparams)
+}
+
+/// What does not fit in the keys made of the config is the config's fault.
+fn of_config(e: gguf_models::Error) -> Error {
+    match e {
+        gguf_models::Error::Mismatch {
+            object,
+            expected,
+            found,
+        } => Error::mismatch(format!("{CONFIG} as {object}"), expected, found),
+        e => e.into(),
+    }
 }
 
 /// A model whose config says that it has an output of its own must have it.

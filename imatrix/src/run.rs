@@ -24,7 +24,7 @@ fn collect(args: &Args) -> Result<()> {
     let text = args.text()?;
     check_output(args, &args.inputs(), None)?;
     let model = Model::open(&args.model)?;
-    let shards = model.file().parts().iter().map(|part| part.path());
+    let shards = model.file().parts().iter().map(gguf::Part::path);
     let inputs: Vec<&Path> = args.inputs().into_iter().chain(shards).collect();
     check_output(args, &inputs, Some(output_bytes(args, &model)?))?;
     let tokenizer = model.tokenizer()?;

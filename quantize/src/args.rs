@@ -36,10 +36,15 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub imatrix: Option<PathBuf>,
     /// Use only entries of the importance matrix whose name contains this (repeatable)
-    #[arg(long, value_name = "NAME", conflicts_with = "exclude_weights")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "imatrix",
+        conflicts_with = "exclude_weights"
+    )]
     pub include_weights: Vec<String>,
     /// Leave out entries of the importance matrix whose name contains this (repeatable)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "imatrix")]
     pub exclude_weights: Vec<String>,
     /// Encode tensors again that are already quantized; this loses more than starting from the original
     #[arg(long)]

@@ -108,7 +108,7 @@ fn print_plan(args: &Args, job: &Job, plan: &Plan) -> Result<()> {
 
 /// Starts the output; what cannot be written is refused here, before any work.
 fn output(args: &Args, job: &Job, file: &GgufFile, plan: &Plan) -> Result<AtomicFile> {
-    let shards = file.parts().iter().map(|part| part.path());
+    let shards = file.parts().iter().map(gguf::Part::path);
     let inputs: Vec<&Path> = std::iter::once(job.input.as_path())
         .chain(shards)
         .chain(args.imatrix_path())

@@ -238,7 +238,7 @@ fn encode_rows(
         };
         encode(buf, weights, out);
         if let Some(fault) = check(out, step.to, sizes, sizes.to, row) {
-            return Err(too_large(fault, step.to, buf));
+            return Err(too_large(&fault, step.to, buf));
         }
     }
     Ok(())
@@ -267,7 +267,7 @@ fn check(
 }
 
 /// The fault of a block that was sound before it was encoded: its values are beyond what the type holds.
-fn too_large(fault: Fault, format: &gguf_blocks::Format, row: &[f32]) -> Fault {
+fn too_large(fault: &Fault, format: &gguf_blocks::Format, row: &[f32]) -> Fault {
     let block = row.iter().skip(fault.col).take(format.geometry.block_elems);
     let (at, largest) = block
         .enumerate()
@@ -280,7 +280,7 @@ fn too_large(fault: Fault, format: &gguf_blocks::Format, row: &[f32]) -> Fault {
              wider range, such as `BF16`",
             format.name
         ),
-        ..fault
+        row: fault.row,
     }
 }
 

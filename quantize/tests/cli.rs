@@ -181,6 +181,9 @@ fn wrong_command_lines() {
         2,
         &["--exclude-weights"],
     );
+    for option in ["--include-weights", "--exclude-weights"] {
+        f.refuses(&format!("in.gguf out.gguf Q8_0 {option} a"), 2, &["--imatrix"]);
+    }
     f.refuses(
         "in.gguf out.gguf Q8_0 --output-tensor-type Q9",
         2,

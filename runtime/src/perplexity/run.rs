@@ -61,7 +61,7 @@ fn score(args: &Args, model: &Model, tokenizer: &Tokenizer, text: &str) -> Resul
     let Base::Write(path) = args.base() else {
         return Ok((chunks, Output::Score));
     };
-    let shards = model.file().parts().iter().map(|part| part.path());
+    let shards = model.file().parts().iter().map(gguf::Part::path);
     let given = args.file.iter().chain([&args.model]).map(PathBuf::as_path);
     let inputs: Vec<&Path> = given.chain(shards).collect();
     let file = base::create(path, args.output.force, &inputs, &chunks, model.spec().n_vocab)?;
