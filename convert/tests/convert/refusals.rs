@@ -239,7 +239,9 @@ fn settings_that_the_architecture_does_not_have() {
         ("head_dim", json!(15)),
     ] {
         let case = format!("{key} {value}");
-        bent(&case, &["config.json", "expected", "found"], |c| c.config[key] = value);
+        bent(&case, &["config.json", "expected", "found"], |c| {
+            c.config[key] = value
+        });
     }
 }
 
