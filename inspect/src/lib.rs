@@ -18,6 +18,8 @@ mod facts;
 mod plan;
 mod report;
 mod run;
+#[cfg(feature = "tui")]
+mod tui;
 
 /// The program.
 pub fn main() -> std::process::ExitCode {
