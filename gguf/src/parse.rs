@@ -469,7 +469,9 @@ fn refuse_overflow(source: &dyn Source, tensor: &TensorInfo, data_offset: u64) -
         .n_rows()
         .checked_mul(geometry.row_header_bytes as u64);
     let bytes = blocks.checked_mul(geometry.block_bytes as u64);
-    if bytes.zip(headers).and_then(|(b, h)| b.checked_add(h)).is_some() {
+    let trailer = geometry.tensor_trailer_bytes as u64;
+    let rows = bytes.zip(headers).and_then(|(b, h)| b.checked_add(h));
+    if rows.and_then(|rows| rows.checked_add(trailer)).is_some() {
         return Ok(());
     }
     let what = format!(

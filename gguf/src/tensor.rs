@@ -52,11 +52,7 @@ impl Shape {
     /// Bytes of a tensor of this shape and type; `None` if a row is not a whole number of blocks, the rows
     /// not a whole number of interleaved groups, or the product overflows.
     pub fn n_bytes(&self, format: &Format) -> Option<u64> {
-        let geometry = &format.geometry;
-        if !self.n_rows().is_multiple_of(geometry.interleave as u64) {
-            return None;
-        }
-        geometry.row_bytes(self.n_cols())?.checked_mul(self.n_rows())
+        format.geometry.tensor_bytes(self.n_cols(), self.n_rows())
     }
 }
 

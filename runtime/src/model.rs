@@ -367,8 +367,8 @@ fn unusable_type(t: &TensorInfo) -> Option<String> {
         ));
     };
     let geometry = format.geometry;
-    let plain = geometry.row_header_bytes == 0 && geometry.interleave == 1;
-    if !plain || format.decode.is_none() || (format.kernel)(Cpu::best()).is_none() {
+    let weights = format.quantized || (format.kernel)(Cpu::best()).is_some();
+    if !geometry.is_plain() || format.decode.is_none() || !weights {
         return Some(format!(
             "tensor `{name}`: expected a type of weights, found `{}`",
             format.name

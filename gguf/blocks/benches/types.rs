@@ -1,11 +1,11 @@
-//! Speed of every decoder and encoder in the registry, in values a second.
+//! Speed of every decoder, encoder and check in the registry, in values and (checks) bytes a second.
 
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use gguf_blocks::{Format, Importance, registry};
 
-/// Values of the row that is converted.
+/// Values of a row.
 const N: usize = 4096;
 
 /// Numbers that look like weights: sums of uniform ones, from a fixed seed.
@@ -29,10 +29,10 @@ fn formats(c: &mut Criterion) {
 }
 
 fn bench_format(c: &mut Criterion, format: &Format, src: &[f32], importance: &[f32]) {
-    let n_bytes = format
-        .geometry
-        .row_bytes(N as u64)
-        .expect("a row of every block size") as usize;
+    let g = format.geometry;
+    let n_bytes = g
+        .tensor_bytes(N as u64, g.interleave as u64)
+        .expect("rows of every block size") as usize;
     let mut bytes = vec![0; n_bytes];
     let mut group = c.benchmark_group(format.name);
     group.throughput(Throughput::Elements(N as u64));
@@ -50,10 +50,17 @@ fn bench_format(c: &mut Criterion, format: &Format, src: &[f32], importance: &[f
             });
         }
     }
-    if let Some(decode) = format.decode {
-        let mut out = vec![0.0; N];
-        group.bench_function("decode", |b| b.iter(|| decode(black_box(&bytes), &mut out)));
+    group.throughput(Throughput::Elements((N * g.interleave) as u64));
+    if format.decode.is_some() {
+        let mut out = vec![0.0; N * g.interleave];
+        group.bench_function("decode", |b| {
+            b.iter(|| format.decode_rows(N, black_box(&bytes), &mut out));
+        });
     }
+    // More than a core's own memory holds of a row, as when a file is checked.
+    let bytes = bytes.repeat((1 << 18) / n_bytes * usize::from(g.tensor_trailer_bytes == 0) + 1);
+    group.throughput(Throughput::Bytes(bytes.len() as u64));
+    group.bench_function("check", |b| b.iter(|| format.check_rows(N, black_box(&bytes))));
     group.finish();
 }
 

@@ -46,7 +46,11 @@ pub mod activation;
 mod cpu;
 mod format;
 mod geometry;
+mod grids;
+mod groups;
 pub mod half_bulk;
+mod ik;
+mod interleaved;
 mod iq4;
 pub mod kernel;
 mod packing;
@@ -58,10 +62,11 @@ mod ternary;
 #[cfg(test)]
 mod test_random;
 pub mod tile;
+mod trellis;
 mod types;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 pub use cpu::{Cpu, Level, UnknownLevel};
-pub use format::{CheckBlocks, DecodeRow, EncodeRow, Format, Importance, TypeId};
-pub use geometry::Geometry;
+pub use format::{CheckBlocks, DecodeRow, EncodeRow, Format, Importance, Origin, Place, TypeId};
+pub use geometry::{Geometry, Unit};

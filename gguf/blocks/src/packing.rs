@@ -1,5 +1,8 @@
 //! How codes of a few bits share bytes.
 
+/// The values of four-bit floats (1 sign, 2 exponent, 1 mantissa bit), doubled to be whole.
+pub(crate) const DOUBLED_FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
 /// 32 four-bit codes: `j` in the low half of byte `j`, `j + 16` in the high half.
 pub(crate) fn nibbles(codes: &[u8; 32]) -> [u8; 16] {
     std::array::from_fn(|j| codes[j] & 15 | codes[j + 16] << 4)

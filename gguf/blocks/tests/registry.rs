@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use gguf_blocks::{Format, TypeId, registry};
+use gguf_blocks::{Format, Origin, TypeId, registry};
 
 /// The folders under `src/types`.
 fn folders() -> BTreeSet<String> {
@@ -18,12 +18,11 @@ fn folders() -> BTreeSet<String> {
         .collect()
 }
 
-/// The folder a type's record stands in: its name, except for the types that only pass through.
+/// The folder a type's record stands in: its name, except for types without a layout of their own.
 fn folder(format: &Format) -> String {
-    if format.decode.is_some() {
-        format.name.to_lowercase()
-    } else {
-        "plain".to_owned()
+    match format.name {
+        "I8" | "I16" | "I32" | "I64" | "F64" | "BF16_R16" => "plain".to_owned(),
+        name => name.to_lowercase(),
     }
 }
 
@@ -52,7 +51,7 @@ fn look_ups_find_each_type_and_nothing_else() {
     }
     assert!(registry::by_name("Q4").is_none());
     // Numbers of types that were taken out of the format.
-    for id in [4, 5, 31, 36, u32::MAX] {
+    for id in [4, 5, 31, 33, 37, 38, u32::MAX] {
         assert!(registry::by_id(TypeId(id)).is_none());
     }
 }
@@ -66,8 +65,9 @@ fn records_are_consistent() {
             "{}",
             format.name
         );
-        let few_bits = format.decode.is_some() && g.bits_per_weight() < 16.0;
+        let few_bits = folder(format) != "plain" && g.bits_per_weight() < 16.0;
         assert_eq!(format.quantized, few_bits, "{}", format.name);
+        assert!(format.origin == Origin::Ik || g.is_plain(), "{}", format.name);
         assert!(
             format.encode.is_none() || format.decode.is_some(),
             "{}",
@@ -99,9 +99,36 @@ fn rows_are_whole_blocks() {
         if elems > 1 {
             assert_eq!(g.row_bytes(7 * elems + 1), None);
         }
+        let most = u64::MAX / elems * elems;
+        let bytes = u128::from(most / elems) * g.block_bytes as u128 + g.row_header_bytes as u128;
         assert_eq!(
-            g.row_bytes(u64::MAX / elems * elems).is_none(),
-            g.block_bytes > g.block_elems
+            g.row_bytes(most).map(u128::from),
+            (bytes < 1 << 64).then_some(bytes)
+        );
+    }
+}
+
+#[test]
+fn tensors_are_whole_groups_and_a_trailer() {
+    for format in registry::all() {
+        let g = format.geometry;
+        let (n_cols, n_rows) = (3 * g.block_elems as u64, 5 * g.interleave as u64);
+        let rows = n_rows * g.row_bytes(n_cols).unwrap();
+        let trailer = g.tensor_trailer_bytes as u64;
+        assert_eq!(
+            g.tensor_bytes(n_cols, n_rows),
+            Some(rows + trailer),
+            "{}",
+            format.name
+        );
+        if g.interleave > 1 {
+            assert_eq!(g.tensor_bytes(n_cols, n_rows + 1), None, "{}", format.name);
+        }
+        assert_eq!(
+            g.tensor_bytes(n_cols, u64::MAX / 2 / 16 * 16),
+            None,
+            "{}",
+            format.name
         );
     }
 }

@@ -107,7 +107,7 @@ fn run(
 ) {
     let geometry = w.format.geometry;
     assert!(
-        geometry.row_header_bytes == 0 && geometry.interleave == 1,
+        geometry.is_plain(),
         "type `{}` is plain blocks",
         w.format.name
     );

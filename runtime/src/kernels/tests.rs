@@ -24,9 +24,9 @@ impl Random {
     }
 }
 
-/// Types that can be multiplied.
+/// Types that can be multiplied and written.
 fn formats() -> impl Iterator<Item = &'static Format> {
-    registry::all().iter().copied().filter(|f| f.decode.is_some())
+    registry::all().iter().copied().filter(|f| f.encode.is_some())
 }
 
 fn row_bytes(format: &Format, n_cols: usize) -> usize {

@@ -14,12 +14,12 @@ pub(crate) static FORMAT: Format = Format {
     name: "BF16",
     geometry: Geometry::blocks(1, 2),
     quantized: false,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "The upper half of IEEE single precision",
+    ..Format::MAINLINE
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {
@@ -30,6 +30,6 @@ fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
     f32_slice_to_bf16(src, rows::blocks_mut(out));
 }
 
-fn check(bytes: &[u8]) -> Option<usize> {
+pub(super) fn check(bytes: &[u8]) -> Option<usize> {
     rows::check::<[u8; 2]>(bytes, |b| u16::from_le_bytes(*b) & 0x7f80 != 0x7f80)
 }

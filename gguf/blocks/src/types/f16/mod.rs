@@ -14,12 +14,12 @@ pub(crate) static FORMAT: Format = Format {
     name: "F16",
     geometry: Geometry::blocks(1, 2),
     quantized: false,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "IEEE half precision",
+    ..Format::MAINLINE
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {

@@ -13,12 +13,12 @@ pub(crate) static FORMAT: Format = Format {
     name: "F32",
     geometry: Geometry::blocks(1, 4),
     quantized: false,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "IEEE single precision",
+    ..Format::MAINLINE
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {

@@ -28,13 +28,12 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(20),
     name: "IQ4_NL",
     geometry: Geometry::blocks(32, size_of::<IQ4NL>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "16 uneven levels with one scale for 32 values",
+    ..Format::MAINLINE
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {

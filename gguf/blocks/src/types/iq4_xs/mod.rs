@@ -47,13 +47,12 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(23),
     name: "IQ4_XS",
     geometry: Geometry::blocks(256, size_of::<IQ4XS>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "16 uneven levels; 6-bit scales for 32 values each",
+    ..Format::MAINLINE
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {

@@ -1,8 +1,8 @@
 //! Kernels of `MXFP4`: portable at every level.
 
-use super::{DOUBLED, MXFP4, half_scale};
+use super::{MXFP4, half_scale};
 use crate::kernel::{Group, GroupedBlock, Kernel, unpack};
-use crate::packing::from_nibbles;
+use crate::packing::{DOUBLED_FP4, from_nibbles};
 use crate::tile::TileKind;
 
 /// The kernels.
@@ -21,7 +21,7 @@ impl GroupedBlock for MXFP4 {
 
     fn group(&self, _g: usize) -> Group {
         Group {
-            v: from_nibbles(&self.qs).map(|q| DOUBLED[usize::from(q)] as u8),
+            v: from_nibbles(&self.qs).map(|q| DOUBLED_FP4[usize::from(q)] as u8),
             scale: [half_scale(self.e); 2],
             min: [0.0; 2],
         }

@@ -5,7 +5,7 @@ mod kernel;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::packing::{from_nibbles, nibbles};
+use crate::packing::{DOUBLED_FP4, from_nibbles, nibbles};
 use crate::rows;
 use crate::search::signed_max;
 use crate::{Format, Geometry, Importance, TypeId};
@@ -22,26 +22,22 @@ struct MXFP4 {
 
 const _: () = assert!(size_of::<MXFP4>() == 17);
 
-/// The values of the codes, doubled to be whole.
-const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-
 /// The type's record.
 pub(crate) static FORMAT: Format = Format {
     id: TypeId(39),
     name: "MXFP4",
     geometry: Geometry::blocks(32, size_of::<MXFP4>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "4-bit floats with a power of two for 32 values",
+    ..Format::MAINLINE
 };
 
 /// Half the scale of an exponent, for the doubled values: `2^(e - 128)`.
 #[inline]
-fn half_scale(e: u8) -> f32 {
+pub(super) fn half_scale(e: u8) -> f32 {
     f32::from_bits(match e {
         0 => 0x0020_0000,
         1 => 0x0040_0000,
@@ -53,7 +49,7 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     rows::decode::<MXFP4, 32>(bytes, out, |b, out| {
         let d = half_scale(b.e);
         for (v, q) in out.iter_mut().zip(from_nibbles(&b.qs)) {
-            *v = f32::from(DOUBLED[usize::from(q)]) * d;
+            *v = f32::from(DOUBLED_FP4[usize::from(q)]) * d;
         }
     });
 }
@@ -62,7 +58,7 @@ fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
     let (groups, blocks) = rows::pairs::<MXFP4, 32>(src, out);
     for (x, block) in groups.iter().zip(blocks) {
         let e = exponent(signed_max(x).abs());
-        let values = DOUBLED.map(|v| f32::from(v) * half_scale(e));
+        let values = DOUBLED_FP4.map(|v| f32::from(v) * half_scale(e));
         *block = MXFP4 {
             e,
             qs: nibbles(&x.map(|x| nearest(&values, x))),

@@ -33,13 +33,12 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(10),
     name: "Q2_K",
     geometry: Geometry::blocks(256, size_of::<Q2K>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode::encode),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "2-bit integers; 4-bit scales and minima for 16 values each",
+    ..Format::MAINLINE
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {

@@ -33,13 +33,12 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(11),
     name: "Q3_K",
     geometry: Geometry::blocks(256, size_of::<Q3K>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode::encode),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "3-bit integers; 6-bit scales for 16 values each",
+    ..Format::MAINLINE
 };
 
 /// The sixteen 6-bit scales: low four bits of two scales in each of the first eight bytes, then the high two bits

@@ -31,13 +31,12 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(3),
     name: "Q4_1",
     geometry: Geometry::blocks(32, size_of::<Q4_1>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "4-bit integers with one scale and one minimum for 32 values",
+    ..Format::MAINLINE
 };
 
 const GRID: Grid = weighted_grid(15.0);

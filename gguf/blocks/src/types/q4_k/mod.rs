@@ -34,13 +34,12 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(12),
     name: "Q4_K",
     geometry: Geometry::blocks(256, size_of::<Q4K>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "4-bit integers; 6-bit scales and minima for 32 values each",
+    ..Format::MAINLINE
 };
 
 /// Starting scales without importance.

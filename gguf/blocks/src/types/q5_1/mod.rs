@@ -33,13 +33,12 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(7),
     name: "Q5_1",
     geometry: Geometry::blocks(32, size_of::<Q5_1>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "5-bit integers with one scale and one minimum for 32 values",
+    ..Format::MAINLINE
 };
 
 const GRID: Grid = weighted_grid(31.0);

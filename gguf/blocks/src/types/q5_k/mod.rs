@@ -36,13 +36,12 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(13),
     name: "Q5_K",
     geometry: Geometry::blocks(256, size_of::<Q5K>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "5-bit integers; 6-bit scales and minima for 32 values each",
+    ..Format::MAINLINE
 };
 
 /// Starting scales without importance.

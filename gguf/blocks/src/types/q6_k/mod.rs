@@ -32,13 +32,12 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(14),
     name: "Q6_K",
     geometry: Geometry::blocks(256, size_of::<Q6K>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode::encode),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "6-bit integers; 8-bit scales for 16 values each",
+    ..Format::MAINLINE
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {

@@ -28,13 +28,12 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(8),
     name: "Q8_0",
     geometry: Geometry::blocks(32, size_of::<Q8_0>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "8-bit integers with one scale for 32 values",
+    ..Format::MAINLINE
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {

@@ -30,13 +30,12 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(34),
     name: "TQ1_0",
     geometry: Geometry::blocks(256, size_of::<TQ1_0>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "Ternary values, five in a byte, with one scale for 256 values",
+    ..Format::MAINLINE
 };
 
 /// The trits in order.

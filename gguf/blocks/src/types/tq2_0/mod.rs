@@ -25,13 +25,12 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(35),
     name: "TQ2_0",
     geometry: Geometry::blocks(256, size_of::<TQ2_0>()),
-    quantized: true,
-    requires_importance: false,
     decode: Some(decode),
     encode: Some(encode),
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "Ternary values in 2 bits with one scale for 256 values",
+    ..Format::MAINLINE
 };
 
 fn decode(bytes: &[u8], out: &mut [f32]) {
