@@ -54,7 +54,8 @@ fn timed(pool: &ThreadPool, n: u64, mut f: impl FnMut() + Send) -> Duration {
 
 fn products(c: &mut Criterion) {
     let pool = pool();
-    for format in registry::all().iter().copied().filter(|f| f.quantized && f.decode.is_some() && f.geometry.is_plain()) {
+    let weights = |f: &&Format| f.geometry.is_plain() && (f.quantized || f.encode.is_some());
+    for format in registry::all().iter().copied().filter(weights) {
         type_products(c, &pool, format);
     }
 }

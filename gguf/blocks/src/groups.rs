@@ -55,10 +55,10 @@ pub(crate) fn check<B: Stored, const H: usize, const R: usize>(
 #[inline]
 pub(crate) fn check_headers<B: Stored, const H: usize, const R: usize>(
     bytes: &[u8],
-    sound: impl Fn(&[u8; H]) -> bool,
+    sound: impl Fn([u8; H]) -> bool,
 ) -> Option<usize> {
     let (headers, blocks) = split::<B, H, R>(bytes);
-    let k = headers.into_iter().position(|header| !sound(header))?;
+    let k = headers.into_iter().position(|header| !sound(*header))?;
     Some(k * blocks.len())
 }
 
@@ -70,12 +70,6 @@ pub(crate) fn single(bytes: [u8; 4]) -> f32 {
 
 /// Whether a stored single is neither infinite nor NaN.
 #[inline]
-pub(crate) fn is_finite_single(bytes: &[u8; 4]) -> bool {
-    single(*bytes).is_finite()
-}
-
-/// Whether a stored half is neither infinite nor NaN.
-#[inline]
-pub(crate) fn is_finite_half(bytes: &[u8; 2]) -> bool {
-    rows::is_finite(*bytes)
+pub(crate) fn is_finite_single(bytes: [u8; 4]) -> bool {
+    single(bytes).is_finite()
 }

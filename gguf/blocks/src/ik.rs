@@ -92,7 +92,7 @@ pub(crate) fn bit(word: [u8; 2], i: usize) -> u8 {
 /// The scale and the choice of levels that share a byte: an even number of seven bits, less 127, and a bit.
 #[inline]
 pub(crate) fn odd_scale(d: f32, stored: u8) -> (f32, u8) {
-    (d * f32::from(i16::from(stored & 254) - 127), stored & 1)
+    (d * f32::from(i16::from(stored & 0xfe) - 127), stored & 1)
 }
 
 /// Codes of 256 elements from those of their pieces of 32.

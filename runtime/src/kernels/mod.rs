@@ -106,11 +106,7 @@ fn run(
     y: &mut [f32],
 ) {
     let geometry = w.format.geometry;
-    assert!(
-        geometry.is_plain(),
-        "type `{}` is plain blocks",
-        w.format.name
-    );
+    assert!(geometry.is_plain(), "type `{}` is plain blocks", w.format.name);
     let row_bytes = geometry
         .row_bytes(w.n_cols as u64)
         .expect("a row is a whole number of blocks") as usize;

@@ -24,18 +24,24 @@ impl Random {
     }
 }
 
-/// Types that can be multiplied and written.
+/// Types of weights that can be multiplied.
 fn formats() -> impl Iterator<Item = &'static Format> {
-    registry::all().iter().copied().filter(|f| f.encode.is_some())
+    let weights = |f: &&Format| f.quantized || f.encode.is_some();
+    let all = registry::all().iter().copied().filter(weights);
+    all.filter(|f| f.geometry.is_plain())
 }
 
 fn row_bytes(format: &Format, n_cols: usize) -> usize {
     format.geometry.row_bytes(n_cols as u64).expect("whole blocks") as usize
 }
 
-/// Encoded rows of random weights.
+/// Encoded rows of random weights; random bytes of finite values where there is no encoder.
 fn weights(random: &mut Random, format: &Format, n_rows: usize, n_cols: usize) -> Vec<u8> {
     let mut bytes = vec![0; n_rows * row_bytes(format, n_cols)];
+    let Some(encode) = format.encode else {
+        bytes.fill_with(|| random.u32() as u8 & 0x3f);
+        return bytes;
+    };
     let importance = vec![1.0; n_cols];
     let importance = if format.requires_importance {
         Importance::Column(&importance)
@@ -44,7 +50,7 @@ fn weights(random: &mut Random, format: &Format, n_rows: usize, n_cols: usize) -
     };
     for row in bytes.chunks_mut(row_bytes(format, n_cols)) {
         let src: Vec<f32> = (0..n_cols).map(|_| random.normal()).collect();
-        format.encode.expect("types here can be written")(&src, importance, row);
+        encode(&src, importance, row);
     }
     bytes
 }

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::grids;
 use crate::groups;
-use crate::rows::half;
+use crate::rows::{self, half};
 use crate::{Format, Geometry, TypeId};
 
 /// 32 values of each of 4 rows.
@@ -45,5 +45,5 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {
-    groups::check_headers::<IQ1_SR4, 2, 4>(bytes, groups::is_finite_half)
+    groups::check_headers::<IQ1_SR4, 2, 4>(bytes, rows::is_finite)
 }

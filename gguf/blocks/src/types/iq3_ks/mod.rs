@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::groups;
 use crate::ik::{self, LEVELS_3};
-use crate::rows::half;
+use crate::rows::{self, half};
 use crate::{Format, Geometry, TypeId};
 
 /// One block of 256 values.
@@ -51,5 +51,5 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {
-    groups::check_headers::<IQ3KS, 2, 1>(bytes, groups::is_finite_half)
+    groups::check_headers::<IQ3KS, 2, 1>(bytes, rows::is_finite)
 }

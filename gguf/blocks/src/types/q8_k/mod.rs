@@ -41,5 +41,5 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {
-    rows::check::<Q8K>(bytes, |b| is_finite_single(&b.d))
+    rows::check::<Q8K>(bytes, |b| is_finite_single(b.d))
 }

@@ -30,7 +30,7 @@ pub(crate) static FORMAT: Format = Format {
 
 fn decode(bytes: &[u8], out: &mut [f32]) {
     groups::decode::<Q8KV, 8, 1, 32>(bytes, out, |head, b, _, out| {
-        let d = scale(head);
+        let d = scale(*head);
         for (v, q) in out.iter_mut().zip(b.qs) {
             *v = f32::from(q) * d;
         }
@@ -38,8 +38,8 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 }
 
 /// The scale in the header of a row; the sum of the codes stands behind it.
-fn scale(head: &[u8; 8]) -> f32 {
-    let [d @ .., _, _, _, _] = *head;
+fn scale(head: [u8; 8]) -> f32 {
+    let [d @ .., _, _, _, _] = head;
     single(d)
 }
 
