@@ -72,6 +72,21 @@ pub(crate) fn check<B: Stored>(bytes: &[u8], sound: impl Fn(&B) -> bool) -> Opti
     blocks::<B>(bytes).iter().position(|b| !sound(b))
 }
 
+/// The first value for which `sound` is false. Values are small, so most are looked at many at a time.
+#[inline]
+pub(crate) fn check_values<B: Stored>(bytes: &[u8], sound: impl Fn(B) -> bool) -> Option<usize>
+where
+    B: Copy,
+{
+    /// Values that are looked at without a way out.
+    const CHUNK: usize = 256;
+    let values = blocks::<B>(bytes);
+    let mut chunks = values.chunks(CHUNK);
+    let chunk = chunks.position(|chunk| !chunk.iter().fold(true, |all, &v| all & sound(v)))?;
+    let start = chunk * CHUNK;
+    values[start..].iter().position(|&v| !sound(v)).map(|i| start + i)
+}
+
 /// The value of a stored half.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "a few instructions in the innermost loops")]

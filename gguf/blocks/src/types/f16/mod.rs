@@ -31,5 +31,5 @@ fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {
-    rows::check(bytes, |&h| rows::is_finite(h))
+    rows::check_values::<[u8; 2]>(bytes, |b| u16::from_le_bytes(b) & 0x7c00 != 0x7c00)
 }

@@ -33,5 +33,5 @@ fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {
-    rows::check::<[u8; 4]>(bytes, |&b| f32::from_le_bytes(b).is_finite())
+    rows::check_values::<[u8; 4]>(bytes, |b| u32::from_le_bytes(b) & 0x7f80_0000 != 0x7f80_0000)
 }

@@ -56,7 +56,7 @@ pub(crate) static I64: Format = plain::<8>(
 );
 /// The record of `F64`.
 pub(crate) static F64: Format = Format {
-    check: |bytes| rows::check::<[u8; 8]>(bytes, |&b| f64::from_le_bytes(b).is_finite()),
+    check: |bytes| rows::check_values::<[u8; 8]>(bytes, |b| f64::from_le_bytes(b).is_finite()),
     ..plain::<8>(
         28,
         "F64",
