@@ -18,7 +18,8 @@
 //!   of a closed set of [`hf::Transform`]s;
 //! - the **forward pass** as a [`spec::ModelSpec`], plain data that the runtime interprets.
 //!
-//! Beside that the crate has two tables that all programs share: [`file_type`], the names that people ask for
+//! Beside that the crate has tables that all programs share: [`component`], which part of a model a tensor belongs to,
+//! whatever the architecture; [`file_type`], the names that people ask for
 //! (`Q4_K_M`), and [`vocab`], how each pre-tokenizer cuts text.
 //!
 //! The crate knows no kernels, opens no files of its own and runs no code of a checkpoint. It refuses an
@@ -27,6 +28,7 @@
 
 pub mod arch;
 pub mod check;
+pub mod component;
 pub mod effects;
 mod error;
 pub mod file_type;
@@ -37,6 +39,7 @@ pub mod spec;
 pub mod vocab;
 
 pub use check::check;
+pub use component::Component;
 pub use error::{Error, Result};
 pub use hparams::HParams;
 pub use names::Role;
