@@ -1,10 +1,10 @@
-//! The command line.
+//! The command line: one command a module.
 
-use std::path::PathBuf;
+use clap::{Parser, Subcommand};
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use crate::{check, show};
 
-/// Shows and checks GGUF files; `gguf-inspect FILE` is short for `gguf-inspect show FILE`
+/// Shows, checks and edits GGUF files; `gguf-inspect FILE` is short for `gguf-inspect show FILE`
 #[derive(Debug, Parser)]
 #[command(name = "gguf-inspect", version)]
 pub(crate) struct Args {
@@ -14,38 +14,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show header, metadata, tensors and totals
-    Show(ShowArgs),
-    /// List all that is wrong with a file and prove that its tensors lie where they should
-    Check(CheckArgs),
+    /// Show what a model is: summary, sizes, metadata, tensors
+    Show(show::Args),
+    /// List all that is wrong with a model and prove that its tensors lie where they should
+    Check(check::Args),
 }
 
-#[derive(ClapArgs, Debug)]
-pub(crate) struct ShowArgs {
-    /// The GGUF file
-    pub(crate) file: PathBuf,
-    /// Write JSON, with arrays and strings in full
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Only the tensors
-    #[arg(long)]
-    pub(crate) tensors: bool,
-    /// Only the metadata
-    #[arg(long)]
-    pub(crate) metadata: bool,
-    /// Only the value of this metadata key, in full; an array as one line for each element
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["tensors", "metadata"])]
-    pub(crate) key: Option<String>,
-}
-
-#[derive(ClapArgs, Debug)]
-pub(crate) struct CheckArgs {
-    /// The GGUF file
-    pub(crate) file: PathBuf,
-    /// Write JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Fail on warnings too
-    #[arg(long)]
-    pub(crate) strict: bool,
+impl Command {
+    pub(crate) fn run(&self) -> gguf_cli::Result<()> {
+        match self {
+            Self::Show(args) => show::run(args),
+            Self::Check(args) => check::run(args),
+        }
+    }
 }

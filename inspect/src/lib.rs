@@ -1,27 +1,25 @@
-//! `gguf-inspect`: looks at a GGUF file without running it.
+//! `gguf-inspect`: looks at GGUF files without running them.
 //!
-//! `gguf-inspect FILE` shows header, metadata, tensors and totals; `gguf-inspect check FILE` lists everything
-//! that is wrong with the file's layout and vocabulary, and proves for each tensor that it lies inside the file,
-//! aligned and apart from all others. Where this build describes the file's architecture, the tensors are also
-//! compared with what that architecture needs. Only the front of the file is read, never the tensors' data, so that a
-//! file of any size takes milliseconds.
+//! Each command is a module with its `Args` and a `run`; [`args`] is the list of them. `show`, the usual one, says what
+//! a model is; `check` lists everything that is wrong with it and proves for each tensor that it lies inside the file,
+//! aligned and apart from all others.
 //!
-//! The way of a call: `args` is the raw command line, `plan` what it means, `run` opens the file and gathers
-//! `facts`, `report` puts them in words or JSON.
+//! A model is one file, the shards of a split set (any of them names the set), a folder with one model, or, with
+//! feature `http`, a file on a server. Only the front of a file is read where the weights themselves are not asked
+//! for, so that a model of any size takes milliseconds.
 //!
-//! Damaged files are shown as far as they can be read. Opening refuses only what hides the rest: no GGUF magic,
+//! Damaged models are shown as far as they can be read. Opening refuses only what hides the rest: no GGUF magic,
 //! a version other than 2 and 3, a head that ends early, claims that the file cannot back. Types that this
-//! build does not know and big-endian files are shown like any other.
+//! build does not know, big-endian files and sets with shards missing are shown like any other.
 
 mod args;
-mod facts;
-mod plan;
-mod report;
-mod run;
+mod check;
+mod json;
+mod show;
 #[cfg(feature = "tui")]
 mod tui;
 
 /// The program.
 pub fn main() -> std::process::ExitCode {
-    gguf_cli::run_with_default("show", |args: args::Args| run::run(&plan::Plan::from(args)))
+    gguf_cli::run_with_default("show", |args: args::Args| args.command.run())
 }

@@ -350,7 +350,10 @@ fn an_unknown_type_is_shown_and_refused_only_where_its_values_are_needed() {
     let model = folder.path().join("m.gguf");
     save(&model, &raw.build());
     let m = model.to_str().expect("UTF-8");
-    let shown = ran("gguf-inspect", &["show", m]);
+    let mut shown = ran("gguf-inspect", &["show", m]);
+    shown
+        .all
+        .push_str(&ran("gguf-inspect", &["show", "--tensors", m]).all);
     assert_eq!(shown.code, Some(0), "{}", shown.all);
     for words in [
         "tokenizer.ggml.tokens",

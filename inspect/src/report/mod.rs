@@ -1,4 +1,0 @@
-//! Puts facts in words or JSON.
-
-pub(crate) mod json;
-pub(crate) mod text;

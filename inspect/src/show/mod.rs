@@ -1,0 +1,137 @@
+//! `show`: what a model is.
+
+mod facts;
+mod summary;
+mod text;
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use gguf::{GgufFile, OpenOptions, Outline, Value, validate};
+use gguf_cli::{Failure, Result, count, in_file, print_json, warn, write_data};
+use serde::Serialize;
+
+use facts::{Tensor, tensors};
+use summary::Summary;
+
+use crate::json::JsonValue;
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Args {
+    /// A GGUF file, any shard of a split set, a folder with one model, or an address
+    file: PathBuf,
+    /// Write JSON, with arrays and strings in full
+    #[arg(long)]
+    json: bool,
+    /// Only the tensors
+    #[arg(long)]
+    tensors: bool,
+    /// Only the metadata
+    #[arg(long)]
+    metadata: bool,
+    /// Only the value of this metadata key, in full: a string as it stands, an array as one line for each element
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["tensors", "metadata"])]
+    key: Option<String>,
+    /// Browse in the terminal
+    #[cfg(feature = "tui")]
+    #[arg(long, conflicts_with_all = ["json", "tensors", "metadata", "key"])]
+    tui: bool,
+}
+
+/// The parts of a report.
+#[derive(Clone, Copy, Debug)]
+struct Sections {
+    summary: bool,
+    metadata: bool,
+    tensors: bool,
+}
+
+impl Sections {
+    /// Summary and metadata, unless parts are named. JSON leaves nothing out.
+    fn of(args: &Args) -> Self {
+        let all = !(args.metadata || args.tensors);
+        Self {
+            summary: all,
+            metadata: all || args.metadata,
+            tensors: args.tensors || (all && args.json),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    header: Option<facts::Header>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<Summary>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    totals: Option<facts::Totals>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<Vec<facts::Pair<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tensors: Option<Vec<Tensor<'a>>>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    #[cfg(feature = "tui")]
+    if args.tui {
+        return crate::tui::run(&args.file);
+    }
+    let sections = Sections::of(args);
+    if let Some(key) = &args.key {
+        return value(args, key);
+    }
+    if args.json {
+        let file = OpenOptions::new().incomplete().open(&args.file)?;
+        print_json(&Whole {
+            header: sections.summary.then(|| facts::Header::of(&file)),
+            summary: sections.summary.then(|| Summary::of(&file)),
+            totals: sections.summary.then(|| facts::Totals::of(&file)),
+            metadata: sections.metadata.then(|| facts::pairs(&file.metadata)),
+            tensors: sections.tensors.then(|| tensors(&file)),
+        })?;
+        warn_of_damage(&file);
+        return Ok(());
+    }
+    // Special tokens are shown by their text, which needs the whole vocabulary.
+    let keep = if sections.summary {
+        usize::MAX
+    } else {
+        text::N_ITEMS
+    };
+    let outline: Outline = OpenOptions::new().incomplete().outline(&args.file, keep)?;
+    write_data(|out| text::show(out, &outline, sections))?;
+    warn_of_damage(outline.file());
+    Ok(())
+}
+
+fn warn_of_damage(file: &GgufFile) {
+    let n = validate::layout(file).iter().filter(|f| f.severe).count();
+    if n > 0 {
+        let path = file.path().display();
+        let n = count(n as u64, "finding");
+        warn(&format!(
+            "`{path}` is damaged ({n}): see `gguf-inspect check {path}`"
+        ));
+    }
+}
+
+fn value(args: &Args, key: &str) -> Result<()> {
+    let file = OpenOptions::new()
+        .incomplete()
+        .open(&args.file)
+        .map_err(in_file(&args.file))?;
+    let Some(value) = file.metadata.get(key) else {
+        let path = args.file.display();
+        return Err(Failure::Input(format!(
+            "`{path}` has no metadata key `{key}`: `--metadata` lists them"
+        )));
+    };
+    if args.json {
+        print_json(&JsonValue(value))
+    } else if let Value::String(s) = value {
+        write_data(|out| writeln!(out, "{s}"))
+    } else {
+        write_data(|out| text::value(out, value))
+    }
+}
