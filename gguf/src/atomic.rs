@@ -6,12 +6,14 @@
 
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Write};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::{Error, Result};
 
@@ -39,21 +41,31 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Starts an output. Refuses a missing folder, a name that the file system cannot hold, an output that is one of `inputs` (by path, symbolic or
-    /// hard link), an existing output unless `force`, and, if `n_bytes` is known, too little free space.
+    /// Checks that several outputs can be written at once, into one folder: each by the rules of
+    /// [`AtomicFile::create`], and the free space for all together. `outputs` are names and bytes.
+    pub fn check_all(outputs: &[(PathBuf, u64)], force: bool, inputs: &[&Path]) -> Result<()> {
+        let file_limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        for (path, n_bytes) in outputs {
+            let path = check_target(path, force, inputs)?;
+            let folder = folder_of(&path);
+            check_folder(&path, folder)?;
+            check_room(&path, folder, *n_bytes, file_limit)?;
+        }
+        let total = outputs
+            .iter()
+            .fold(0_u64, |n, (_, bytes)| n.saturating_add(*bytes));
+        match outputs.first() {
+            Some((path, _)) => check_room(path, folder_of(path), total, u64::MAX),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts an output. Refuses a missing folder, a name that the file system cannot hold, an
+    /// output that is one of `inputs` (by path, symbolic or hard link), an existing output unless `force`, and, if `n_bytes` is known, too little free space.
     pub fn create(path: &Path, force: bool, inputs: &[&Path], n_bytes: Option<u64>) -> Result<Self> {
         let path = check_target(path, force, inputs)?;
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-            _ => PathBuf::from("."),
-        };
-        if !folder.is_dir() {
-            return Err(refuse(
-                &path,
-                &format!("the folder `{}` does not exist: create it", folder.display()),
-            ));
-        }
-        check_name(&path, &folder)?;
+        let folder = folder_of(&path).to_owned();
+        check_folder(&path, &folder)?;
         let file_limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         if let Some(needed) = n_bytes {
             check_room(&path, &folder, needed, file_limit)?;
@@ -85,8 +97,43 @@ impl AtomicFile {
         &self.path
     }
 
+    /// Gives the output these permissions in place of the usual ones.
+    pub fn set_permissions(&self, permissions: Permissions) -> Result<()> {
+        let file = self.part.get_ref().as_file();
+        file.set_permissions(permissions)
+            .map_err(|e| write_error(e, &self.path))
+    }
+
+    /// Appends bytes `range` of a file, which the kernel copies where it can. Returns how many of them: fewer, also
+    /// none, where it cannot.
+    pub(crate) fn copy_from(&mut self, file: &File, range: &Range<u64>) -> Result<u64> {
+        let n = range.end - range.start;
+        if self.file_limit - self.written < n {
+            return Err(self.failed(io::ErrorKind::FileTooLarge.into()));
+        }
+        if let Err(e) = self.part.flush() {
+            return Err(self.failed(e));
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let piece = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+            match copy_in_kernel(file, &mut at, self.part.get_ref().as_file(), piece) {
+                Err(Errno::INTR) => {}
+                Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => return Err(self.failed(e.into())),
+                Ok(0) | Err(_) => break,
+                Ok(n) => self.written += n as u64,
+            }
+        }
+        Ok(at - range.start)
+    }
+
     /// Flushes to disk and renames to the final name.
-    pub fn commit(mut self) -> Result<()> {
+    pub fn commit(self) -> Result<()> {
+        self.complete()?.publish()
+    }
+
+    /// Flushes to disk and closes the file, which has its part name still.
+    pub fn complete(mut self) -> Result<Complete> {
         if let Err(e) = self.part.flush() {
             return Err(self.failed(e));
         }
@@ -97,23 +144,12 @@ impl AtomicFile {
         part.as_file()
             .sync_all()
             .map_err(|e| write_error(e, &self.path))?;
-        let rename = |source| Error::Io {
-            action: "rename to",
-            path: self.path.clone(),
-            source,
-        };
-        if self.force {
-            part.persist(&self.path).map_err(|e| rename(e.error))?;
-        } else {
-            part.persist_noclobber(&self.path)
-                .map_err(|e| match e.error.kind() {
-                    io::ErrorKind::AlreadyExists => exists(&self.path),
-                    _ => rename(e.error),
-                })?;
-        }
-        // The new name is on disk only when its folder is.
-        let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
-        folder.map_err(|e| write_error(e, &self.path))
+        Ok(Complete {
+            part: part.into_temp_path(),
+            path: self.path,
+            folder: self.folder,
+            force: self.force,
+        })
     }
 
     /// The error for a failed write, with the numbers that explain a full disk.
@@ -129,6 +165,70 @@ impl AtomicFile {
         let free = free_bytes(&self.folder).map_or(String::new(), |n| format!(", {n} are free"));
         let what = format!("{why} after {flushed}{needed} bytes{free}");
         write_error(io::Error::new(e.kind(), what), &self.path)
+    }
+}
+
+/// An output whose bytes are all on disk, under the part name. Dropped without [`Complete::publish`] it vanishes.
+#[derive(Debug)]
+pub struct Complete {
+    part: TempPath,
+    path: PathBuf,
+    folder: PathBuf,
+    force: bool,
+}
+
+impl Complete {
+    /// Where the bytes are until they are published.
+    pub fn part(&self) -> &Path {
+        &self.part
+    }
+
+    /// Renames to the final name.
+    pub fn publish(self) -> Result<()> {
+        let Self {
+            part,
+            path,
+            folder,
+            force,
+        } = self;
+        let rename = |source| Error::Io {
+            action: "rename to",
+            path: path.clone(),
+            source,
+        };
+        if force {
+            part.persist(&path).map_err(|e| rename(e.error))?;
+        } else {
+            part.persist_noclobber(&path).map_err(|e| match e.error.kind() {
+                io::ErrorKind::AlreadyExists => exists(&path),
+                _ => rename(e.error),
+            })?;
+        }
+        sync_folder(&folder)
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn copy_in_kernel(from: &File, at: &mut u64, to: &File, n: usize) -> rustix::io::Result<usize> {
+    rustix::fs::copy_file_range(from, Some(at), to, None, n)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn copy_in_kernel(_: &File, _: &mut u64, _: &File, _: usize) -> rustix::io::Result<usize> {
+    Err(Errno::NOSYS)
+}
+
+/// Flushes a folder to disk: a new, renamed or removed name is there only then.
+pub(crate) fn sync_folder(folder: &Path) -> Result<()> {
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|e| write_error(e, folder))
+}
+
+/// The folder that a file stands in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
     }
 }
 
@@ -229,6 +329,14 @@ fn check_name(path: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
+fn check_folder(path: &Path, folder: &Path) -> Result<()> {
+    if !folder.is_dir() {
+        let why = format!("the folder `{}` does not exist: create it", folder.display());
+        return Err(refuse(path, &why));
+    }
+    check_name(path, folder)
+}
+
 fn check_room(path: &Path, folder: &Path, needed: u64, file_limit: u64) -> Result<()> {
     if needed > file_limit {
         let why = format!("needs {needed} bytes, but this process may write files of {file_limit} at most");
@@ -244,7 +352,7 @@ fn check_room(path: &Path, folder: &Path, needed: u64, file_limit: u64) -> Resul
 }
 
 /// Bytes free for this user in the file system of a folder, where the system tells.
-fn free_bytes(folder: &Path) -> Option<u64> {
+pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     stat.f_bavail.checked_mul(stat.f_frsize)
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use gguf_blocks::TypeId;
 
+use crate::pairs::Pairs;
 use crate::{Error, Metadata, Result, Shape, TensorInfo, Value, encode, key, limits};
 
 /// A tensor to be written.
@@ -49,9 +50,18 @@ impl Layout {
     /// blocks. The alignment is the metadata's `general.alignment`, else 32.
     pub fn plan(metadata: &Metadata, tensors: Vec<TensorSpec>) -> Result<Self> {
         let alignment = alignment(metadata)?;
-        check_keys(metadata)?;
+        Self::with_pairs(&Pairs::encode(metadata), alignment, tensors)
+    }
+
+    /// As [`Layout::plan`], with pairs that are encoded already and an alignment that is known to be sound.
+    pub(crate) fn with_pairs(pairs: &Pairs, alignment: u64, tensors: Vec<TensorSpec>) -> Result<Self> {
+        pairs.check_keys()?;
         let (tensors, data_bytes) = place(tensors, alignment)?;
-        let head = head(metadata, &tensors, alignment);
+        let mut list = Vec::new();
+        tensors.iter().for_each(|tensor| encode_tensor(&mut list, tensor));
+        let mut head = pairs.head(3, tensors.len() as u64, &list);
+        let padded = usize::try_from(alignment).expect("at most MAX_ALIGNMENT");
+        head.resize(head.len().next_multiple_of(padded), 0);
         let total_bytes = data_bytes
             .checked_add(head.len() as u64)
             .ok_or_else(|| refuse("the file's size overflows: expected below 2^64 bytes"))?;
@@ -88,19 +98,6 @@ fn alignment(metadata: &Metadata) -> Result<u64> {
                 .into(),
         }),
     }
-}
-
-fn check_keys(metadata: &Metadata) -> Result<()> {
-    for (key, _) in metadata.iter() {
-        if key.is_empty() || key.len() as u64 > limits::MAX_KEY_BYTES {
-            let n = key.len();
-            return Err(refuse(format!(
-                "cannot write a metadata key of {n} bytes: expected 1 to {}",
-                limits::MAX_KEY_BYTES
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// Gives each tensor its offset: the sum of the padded sizes before it. Returns also that sum for all.
@@ -171,31 +168,16 @@ fn n_bytes(spec: &TensorSpec) -> Result<u64> {
     })
 }
 
-fn head(metadata: &Metadata, tensors: &[TensorInfo], alignment: u64) -> Vec<u8> {
-    let mut out = b"GGUF".to_vec();
-    encode::u32(&mut out, 3);
-    encode::u64(&mut out, tensors.len() as u64);
-    encode::u64(&mut out, metadata.len() as u64);
-    for (key, value) in metadata.iter() {
-        encode::string(&mut out, key);
-        encode::value(&mut out, value);
+/// Appends an entry of the tensor list.
+fn encode_tensor(out: &mut Vec<u8>, tensor: &TensorInfo) {
+    encode::string(out, &tensor.name);
+    let dims = tensor.shape.dims();
+    encode::u32(out, u32::try_from(dims.len()).expect("at most four dimensions"));
+    for &dim in dims {
+        encode::u64(out, dim);
     }
-    for tensor in tensors {
-        encode::string(&mut out, &tensor.name);
-        let dims = tensor.shape.dims();
-        encode::u32(
-            &mut out,
-            u32::try_from(dims.len()).expect("at most four dimensions"),
-        );
-        for &dim in dims {
-            encode::u64(&mut out, dim);
-        }
-        encode::u32(&mut out, tensor.type_id.0);
-        encode::u64(&mut out, tensor.offset);
-    }
-    let alignment = usize::try_from(alignment).expect("at most MAX_ALIGNMENT");
-    out.resize(out.len().next_multiple_of(alignment), 0);
-    out
+    encode::u32(out, tensor.type_id.0);
+    encode::u64(out, tensor.offset);
 }
 
 impl From<&TensorInfo> for TensorSpec {

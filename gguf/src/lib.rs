@@ -50,6 +50,7 @@
 )]
 
 pub mod atomic;
+mod copy;
 mod cursor;
 pub mod edit;
 mod encode;
@@ -58,6 +59,7 @@ pub mod key;
 mod layout;
 pub mod limits;
 mod metadata;
+mod pairs;
 mod parse;
 mod read;
 mod sniff;

@@ -171,6 +171,7 @@ impl OpenOptions {
                 missing.push(path);
                 continue;
             }
+            edit::refuse_interrupted(&path)?;
             let source = self.source(&path)?;
             parts.push((parse(&*source, self.keep)?, source));
         }

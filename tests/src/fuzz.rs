@@ -85,9 +85,7 @@ fn split_and_merge(file: &GgufFile) {
     });
     let set = GgufFile::from_sources(sources.collect()).expect("shards can be read");
     same_tensors(file, &set);
-    let metadata = split::merged_metadata(&set);
-    let specs = set.tensors.iter().map(TensorSpec::from).collect();
-    let merged = Layout::plan(&metadata, specs).expect("a sound set can be merged");
+    let merged = split::merged(&set).expect("a sound set can be merged");
     let mut whole = file.metadata.clone();
     gguf::key::SPLIT.iter().for_each(|key| drop(whole.remove(key)));
     let specs = file.tensors.iter().map(TensorSpec::from).collect();

@@ -34,6 +34,10 @@ impl Source for FileSource {
         &self.path
     }
 
+    fn file(&self) -> Option<&File> {
+        Some(&self.file)
+    }
+
     fn read_at(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         check_range(&self.path, self.len, at, buf.len())?;
         self.file.read_exact_at(buf, at).map_err(|source| Error::Io {

@@ -32,6 +32,10 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     fn bytes(&self) -> Option<&[u8]> {
         None
     }
+    /// The open file, where there is one: the kernel can copy from it.
+    fn file(&self) -> Option<&File> {
+        None
+    }
     /// Whether there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0

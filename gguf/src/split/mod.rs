@@ -4,11 +4,13 @@
 //! [`find`](in_folder) and the names say which files belong together, [`crate::validate`] whether their keys agree.
 
 mod plan;
+mod write;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-pub use plan::{Limits, Shard, merged_metadata, plan};
+pub use plan::{Limits, Shard, merged, plan};
+pub use write::{merge, outputs, write};
 
 use crate::{Error, Metadata, Result, Value, key, source};
 

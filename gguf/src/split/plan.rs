@@ -1,6 +1,7 @@
 //! Which tensor goes to which shard, and what the shards' heads say.
 
-use crate::{Error, GgufFile, Layout, Metadata, Result, TensorSpec, Value, key};
+use crate::pairs::{Pair, Pairs};
+use crate::{Error, GgufFile, Layout, Result, TensorSpec, Value, key};
 
 use super::MAX_SHARDS;
 
@@ -42,34 +43,47 @@ pub fn plan(file: &GgufFile, limits: Limits, no_tensor_first: bool) -> Result<Ve
     let n_tensors = i32::try_from(file.tensors.len())
         .map_err(|_| refuse("too many tensors to split: expected below 2^31".into()))?;
     let ends = starts.iter().skip(1).copied().chain([file.tensors.len()]);
+    let whole = merged_pairs(file)?;
+    let alignment: Vec<Pair> = whole
+        .0
+        .iter()
+        .filter(|p| p.key == key::ALIGNMENT)
+        .cloned()
+        .collect();
     (0..count)
         .zip(starts.iter().zip(ends))
         .map(|(no, (&start, end))| {
-            let mut metadata = Metadata::new();
-            if no == 0 {
-                metadata = merged_metadata(file);
-            } else if let Some(alignment) = file.metadata.get(key::ALIGNMENT) {
-                metadata.set(key::ALIGNMENT, alignment.clone());
-            }
-            metadata.set(key::SPLIT_NO, Value::U16(no));
-            metadata.set(key::SPLIT_TENSORS, Value::I32(n_tensors));
-            metadata.set(key::SPLIT_COUNT, Value::U16(count));
+            let mut pairs = match no {
+                0 => whole.clone(),
+                _ => Pairs(alignment.clone()),
+            };
+            pairs.set(key::SPLIT_NO, &Value::U16(no));
+            pairs.set(key::SPLIT_TENSORS, &Value::I32(n_tensors));
+            pairs.set(key::SPLIT_COUNT, &Value::U16(count));
             let specs = file.tensors[start..end].iter().map(TensorSpec::from).collect();
             Ok(Shard {
-                layout: Layout::plan(&metadata, specs)?,
+                layout: Layout::with_pairs(&pairs, file.first().alignment, specs)?,
                 first_tensor: start,
             })
         })
         .collect()
 }
 
-/// The metadata of the whole model: that of the first shard without the keys of the split.
-pub fn merged_metadata(file: &GgufFile) -> Metadata {
-    let mut metadata = file.metadata.clone();
-    for key in key::SPLIT {
-        metadata.remove(key);
-    }
-    metadata
+/// Lays the whole model of a split set out: the first shard's pairs as they stand but for the keys of the split, and
+/// all tensors in their order.
+///
+/// # Errors
+/// A model that cannot be written as it stands: big-endian, repeated keys or names, names that are too long.
+pub fn merged(file: &GgufFile) -> Result<Layout> {
+    let specs = file.tensors.iter().map(TensorSpec::from).collect();
+    Layout::with_pairs(&merged_pairs(file)?, file.first().alignment, specs)
+}
+
+/// The pairs of the whole model.
+pub(super) fn merged_pairs(file: &GgufFile) -> Result<Pairs> {
+    let mut pairs = Pairs::of(file)?;
+    key::SPLIT.iter().for_each(|key| pairs.remove(key));
+    Ok(pairs)
 }
 
 fn refuse(what: String) -> Error {
