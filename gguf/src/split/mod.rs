@@ -3,12 +3,15 @@
 //! The first shard has all metadata; each carries `split.no` (from 0), `split.count` and `split.tensors.count`.
 //! [`find`](in_folder) and the names say which files belong together, [`crate::validate`] whether their keys agree.
 
+mod consume;
+mod journal;
 mod plan;
 mod write;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
+pub use consume::{Consume, Step, is_unfinished};
 pub use plan::{Limits, Shard, merged, plan};
 pub use write::{merge, outputs, write};
 
