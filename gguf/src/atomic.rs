@@ -60,8 +60,9 @@ impl AtomicFile {
         }
     }
 
-    /// Starts an output. Refuses a missing folder, a name that the file system cannot hold, an
-    /// output that is one of `inputs` (by path, symbolic or hard link), an existing output unless `force`, and, if `n_bytes` is known, too little free space.
+    /// Starts an output. Refuses a missing folder, a name that the file system cannot hold, an output that is one of
+    /// `inputs` (by path, symbolic or hard link), an existing output unless `force`, and, if `n_bytes` is known, too
+    /// little free space.
     pub fn create(path: &Path, force: bool, inputs: &[&Path], n_bytes: Option<u64>) -> Result<Self> {
         let path = check_target(path, force, inputs)?;
         let folder = folder_of(&path).to_owned();
@@ -216,6 +217,28 @@ fn copy_in_kernel(from: &File, at: &mut u64, to: &File, n: usize) -> rustix::io:
 #[cfg(not(target_os = "linux"))]
 fn copy_in_kernel(_: &File, _: &mut u64, _: &File, _: usize) -> rustix::io::Result<usize> {
     Err(Errno::NOSYS)
+}
+
+/// Renames to a name that nothing has.
+pub(crate) fn rename_new(part: &Path, path: &Path) -> Result<()> {
+    let rename = |source| Error::Io {
+        action: "rename to",
+        path: path.to_owned(),
+        source,
+    };
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        match renameat_with(CWD, part, CWD, path, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INVAL | Errno::NOSYS) => {}
+            Err(e) => return Err(rename(e.into())),
+        }
+    }
+    if path.symlink_metadata().is_ok() {
+        return Err(exists(path));
+    }
+    rustix::fs::rename(part, path).map_err(|e| rename(e.into()))
 }
 
 /// Flushes a folder to disk: a new, renamed or removed name is there only then.

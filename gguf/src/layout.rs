@@ -58,7 +58,9 @@ impl Layout {
         pairs.check_keys()?;
         let (tensors, data_bytes) = place(tensors, alignment)?;
         let mut list = Vec::new();
-        tensors.iter().for_each(|tensor| encode_tensor(&mut list, tensor));
+        for tensor in &tensors {
+            encode_tensor(&mut list, tensor);
+        }
         let mut head = pairs.head(3, tensors.len() as u64, &list);
         let padded = usize::try_from(alignment).expect("at most MAX_ALIGNMENT");
         head.resize(head.len().next_multiple_of(padded), 0);

@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use common::{F32, Raw, save};
+use common::{F32, Raw, replace, save};
 use gguf::split::{self, Consume, Limits, Step};
 use gguf::{Error, GgufFile};
 use tempfile::TempDir;
@@ -125,11 +125,11 @@ fn a_shard_is_deleted_only_when_its_own_bytes_are_in_the_merged_file() {
     let good = std::fs::read(&shards[2]).expect("readable");
     let mut other = good.clone();
     *other.last_mut().expect("bytes") ^= 1;
-    std::fs::write(&shards[2], &other).expect("writable");
+    replace(&shards[2], &other);
     let again = start(&out, &shards).expect("a journal").run(&mut |_| Ok(()));
     assert!(again.is_err_and(|e| e.to_string().contains("nothing more is deleted")));
     assert!(std::fs::read(&shards[2]).expect("still there") == other);
-    std::fs::write(&shards[2], &good).expect("writable");
+    replace(&shards[2], &good);
     start(&out, &shards)
         .expect("a journal")
         .run(&mut |_| Ok(()))
@@ -149,7 +149,7 @@ fn damage_between_two_runs_is_seen() {
         let path = folder.path().join(victim);
         let mut bytes = std::fs::read(&path).expect("readable");
         bytes[30] ^= 1;
-        std::fs::write(&path, &bytes).expect("writable");
+        replace(&path, &bytes);
         let before = files(folder.path());
         let again = start(&out, &shards).and_then(|c| c.run(&mut |_| Ok(())));
         assert!(again.is_err(), "{victim}");

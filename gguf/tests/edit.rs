@@ -5,7 +5,7 @@ mod common;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use common::{F32, Raw, STRING, save, sound};
+use common::{F32, Raw, STRING, replace, save, sound};
 use gguf::edit::{self, Change, Plan, Room, Step};
 use gguf::{Error, GgufFile, OpenOptions, Value, key};
 use tempfile::TempDir;
@@ -211,7 +211,7 @@ fn journals_that_are_not_sound_restore_nothing() {
     let journal = edit::journal_path(&path).expect("a name");
     let (good, half) = (read(&journal), read(&path));
     let forged = |bytes: &[u8]| {
-        std::fs::write(&journal, bytes).expect("writable");
+        replace(&journal, bytes);
         let refused = edit::recover(&path).expect_err("refused").to_string();
         assert!(refused.contains("nothing was restored"), "{refused}");
         assert!(read(&path) == half && read(&journal) == bytes);
@@ -231,7 +231,7 @@ fn journals_that_are_not_sound_restore_nothing() {
         _ => Ok(()),
     }));
     forged(&read(&edit::journal_path(&other).expect("a name")));
-    std::fs::write(&journal, &good).expect("writable");
+    replace(&journal, &good);
     assert!(edit::recover(&path).expect("restored").is_some());
 }
 

@@ -235,13 +235,12 @@ fn apply(pairs: &mut Pairs, change: &Change, before: &Metadata) -> Result<()> {
                 ));
             }
             let pair = Pair::encode(key, value);
-            match pairs.position(key) {
-                Some(i) => pairs.0[i] = pair,
-                None => {
-                    let end = pairs.0.len();
-                    let before_pad = pairs.position(key::PAD).filter(|&i| i + 1 == end);
-                    pairs.0.insert(before_pad.unwrap_or(end), pair);
-                }
+            if let Some(i) = pairs.position(key) {
+                pairs.0[i] = pair;
+            } else {
+                let end = pairs.0.len();
+                let before_pad = pairs.position(key::PAD).filter(|&i| i + 1 == end);
+                pairs.0.insert(before_pad.unwrap_or(end), pair);
             }
         }
         Change::Unset(key) => {
@@ -277,6 +276,13 @@ struct Frame<'a> {
     unpadded_end: bool,
 }
 
+/// Whether a head fits in place.
+enum Fit {
+    No,
+    /// With a pad of so many elements, or with none.
+    Pad(Option<u64>),
+}
+
 struct Heads {
     in_place: Option<Arc<Vec<u8>>>,
     copied: Arc<Vec<u8>>,
@@ -308,28 +314,32 @@ impl Frame<'_> {
         }
         let kept = pad.and_then(|_| old.checked_sub(base + PAD_PAIR_BYTES));
         let copied = head(kept);
-        let in_place = match self.pad_in_place(base, old, pad.is_some()) {
-            Some(n) if n == kept => Some(Arc::clone(&copied)),
-            Some(n) => Some(head(n)),
-            None => None,
+        let in_place = match self.fit(base, old, pad.is_some()) {
+            Fit::Pad(n) if n == kept => Some(Arc::clone(&copied)),
+            Fit::Pad(n) => Some(head(n)),
+            Fit::No => None,
         };
         Heads { in_place, copied }
     }
 
-    /// The elements of the pad (`Some(None)`: no pad) with which a head fits the old one's room; `None` if it does
-    /// not fit. `base` and `old` are the bytes without padding of the new head without a pad and of the old head.
-    fn pad_in_place(&self, base: u64, old: u64, had_pad: bool) -> Option<Option<u64>> {
+    /// How a head fits the old one's room. `base` and `old` are the bytes without padding of the new head without a
+    /// pad and of the old head.
+    fn fit(&self, base: u64, old: u64, had_pad: bool) -> Fit {
         // What the other keys take or give, the pad gives or takes: undone, it is the same file again.
         let same_end = old.checked_sub(base + PAD_PAIR_BYTES);
         if had_pad && same_end.is_some() {
-            return Some(same_end);
+            return Fit::Pad(same_end);
         }
         if self.padded(base) == self.room {
-            return Some(None);
+            return Fit::Pad(None);
         }
         let least = self.room.saturating_sub(self.alignment - 1);
         let n = same_end.unwrap_or_else(|| least.saturating_sub(base + PAD_PAIR_BYTES));
-        (self.padded(base + PAD_PAIR_BYTES + n) == self.room).then_some(Some(n))
+        if self.padded(base + PAD_PAIR_BYTES + n) == self.room {
+            Fit::Pad(Some(n))
+        } else {
+            Fit::No
+        }
     }
 
     fn padded(&self, n: u64) -> u64 {

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::journal::Journal;
 use super::{ShardName, plan};
-use crate::atomic::{folder_of, free_bytes, sync_folder};
+use crate::atomic::{folder_of, free_bytes, rename_new, sync_folder};
 use crate::pairs::Pairs;
 use crate::{Error, GgufFile, OpenOptions, Result, TensorInfo, copy, key, source};
 
@@ -234,7 +234,7 @@ impl Consume {
             return Err(refuse(&self.out, "it names a folder"));
         };
         if self.head.is_none() && self.is_renamed(&part_path)? {
-            return self.finish(&journal_path, on);
+            return finish(&journal_path, on);
         }
         let part = self.open_part(&part_path)?;
         if let Some(head) = self.head.take() {
@@ -250,9 +250,9 @@ impl Consume {
             self.consume(no, &merged, (&part, &part_path), &journal_path, on)?;
         }
         part.sync_all().map_err(io("write", &part_path))?;
-        rename(&part_path, &self.out)?;
+        rename_new(&part_path, &self.out)?;
         sync_folder(folder_of(&self.out))?;
-        self.finish(&journal_path, on)
+        finish(&journal_path, on)
     }
 
     /// Moves one shard, unless an earlier run did.
@@ -426,12 +426,13 @@ impl Consume {
                 && copy::sha256(&*source, 0..head)? == self.journal.head_sha256,
         )
     }
+}
 
-    fn finish(&self, journal: &Path, on: &mut dyn FnMut(Step) -> Result<()>) -> Result<()> {
-        on(Step::Renamed)?;
-        std::fs::remove_file(journal).map_err(io("remove", journal))?;
-        sync_folder(folder_of(journal))
-    }
+/// The last step: nothing is left to go on with.
+fn finish(journal: &Path, on: &mut dyn FnMut(Step) -> Result<()>) -> Result<()> {
+    on(Step::Renamed)?;
+    std::fs::remove_file(journal).map_err(io("remove", journal))?;
+    sync_folder(folder_of(journal))
 }
 
 /// Free bytes that the merge needs at its worst moment: what is written before the shard it came from is deleted.
@@ -501,21 +502,3 @@ fn forget(file: &File, range: &Range<u64>) {
 
 #[cfg(not(target_os = "linux"))]
 fn forget(_: &File, _: &Range<u64>) {}
-
-/// Renames to a name that nothing has.
-fn rename(part: &Path, out: &Path) -> Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::fs::{CWD, RenameFlags, renameat_with};
-        use rustix::io::Errno;
-        match renameat_with(CWD, part, CWD, out, RenameFlags::NOREPLACE) {
-            Ok(()) => return Ok(()),
-            Err(Errno::INVAL | Errno::NOSYS) => {}
-            Err(e) => return Err(io("rename to", out)(e.into())),
-        }
-    }
-    if out.symlink_metadata().is_ok() {
-        return Err(io("rename to", out)(std::io::ErrorKind::AlreadyExists.into()));
-    }
-    std::fs::rename(part, out).map_err(io("rename to", out))
-}

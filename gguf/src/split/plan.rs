@@ -29,19 +29,17 @@ pub struct Shard {
 /// A limit of 0, more than 65,535 shards, more than 2^31 tensors.
 pub fn plan(file: &GgufFile, limits: Limits, no_tensor_first: bool) -> Result<Vec<Shard>> {
     if matches!(limits, Limits::Tensors(0) | Limits::Bytes(0)) {
-        return Err(refuse(
-            "a shard of 0 bytes or tensors: expected a limit above 0".into(),
-        ));
+        return Err(refuse("a shard of 0 bytes or tensors: expected a limit above 0"));
     }
     let starts = starts(file, limits, no_tensor_first);
     let count = u16::try_from(starts.len()).map_err(|_| {
         let n = starts.len();
-        refuse(format!(
+        refuse(&format!(
             "{n} shards are too many: expected at most {MAX_SHARDS}; raise the limit"
         ))
     })?;
     let n_tensors = i32::try_from(file.tensors.len())
-        .map_err(|_| refuse("too many tensors to split: expected below 2^31".into()))?;
+        .map_err(|_| refuse("too many tensors to split: expected below 2^31"))?;
     let ends = starts.iter().skip(1).copied().chain([file.tensors.len()]);
     let whole = merged_pairs(file)?;
     let alignment: Vec<Pair> = whole
@@ -82,11 +80,13 @@ pub fn merged(file: &GgufFile) -> Result<Layout> {
 /// The pairs of the whole model.
 pub(super) fn merged_pairs(file: &GgufFile) -> Result<Pairs> {
     let mut pairs = Pairs::of(file)?;
-    key::SPLIT.iter().for_each(|key| pairs.remove(key));
+    for key in key::SPLIT {
+        pairs.remove(key);
+    }
     Ok(pairs)
 }
 
-fn refuse(what: String) -> Error {
+fn refuse(what: &str) -> Error {
     Error::Output(format!("cannot split: {what}").into())
 }
 

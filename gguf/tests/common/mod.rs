@@ -202,6 +202,12 @@ pub(crate) fn save(path: &Path, bytes: &[u8]) {
     file.write_all(bytes).expect("room for a test file");
 }
 
+/// Puts other bytes under a name that is there.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) {
+    std::fs::remove_file(path).expect("was there");
+    save(path, bytes);
+}
+
 /// The shared material beside the project, if this machine has it.
 pub(crate) fn shared(relative: &str) -> Option<PathBuf> {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared")).join(relative);
