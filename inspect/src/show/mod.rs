@@ -11,8 +11,9 @@ use gguf::{GgufFile, OpenOptions, Outline, Value, validate};
 use gguf_cli::{Failure, Result, count, in_file, print_json, warn, write_data};
 use serde::Serialize;
 
+pub(crate) use facts::{Sums, Totals};
 use facts::{Tensor, tensors};
-use summary::Summary;
+pub(crate) use summary::{Summary, human_count};
 
 use crate::json::JsonValue;
 

@@ -1,0 +1,66 @@
+//! `report`: a model on one page, for a browser: no scripts, nothing fetched.
+
+mod html;
+mod imatrix;
+mod model;
+mod page;
+mod treemap;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use gguf::atomic::AtomicFile;
+use gguf::{GgufFile, OpenOptions};
+use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};
+use gguf_imatrix_format::Imatrix;
+
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Args {
+    /// A GGUF file, any shard of a split set, a folder with one model, or an address
+    file: PathBuf,
+    /// The page to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Show what this importance matrix says of each tensor
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
+    /// Show the error of each tensor against this model, which the file was made from
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
+    #[command(flatten)]
+    replace: OutputArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    talk: TalkArgs,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let inputs: Vec<&std::path::Path> = [Some(&args.file), args.imatrix.as_ref(), args.compare.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(PathBuf::as_path)
+        .collect();
+    // The name is checked before the weights of two models are read.
+    let mut out = AtomicFile::create(&args.output, args.replace.force, &inputs, None)?;
+    let file = OpenOptions::new().incomplete().open(&args.file)?;
+    let matrix = args.imatrix.as_ref().map(|path| Imatrix::read(path)).transpose();
+    let matrix = matrix.map_err(|e| Failure::Input(e.to_string()))?;
+    let base = args.compare.as_ref().map(|path| GgufFile::open(path)).transpose()?;
+    let errors = match &base {
+        Some(base) => {
+            file.require_sound()?;
+            base.require_sound()?;
+            let pairs = base.tensors.iter().filter_map(|a| Some((a, file.tensor(&a.name)?)));
+            let pairs: Vec<_> = pairs.filter(|(a, b)| a.shape == b.shape).collect();
+            crate::diff::compute(base, &file, &pairs, &args.threads.pool()?, args.talk.quiet)?
+        }
+        None => Vec::new(),
+    };
+    let page = page::page(&file, matrix.as_ref(), base.as_ref().map(|_| errors.as_slice()));
+    out.write_all(page.as_bytes())
+        .map_err(|e| gguf::Error::from_write(e, &args.output))?;
+    out.commit()?;
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! The page, section by section.
+
+use gguf::GgufFile;
+use gguf_cli::{count, human_bytes};
+use gguf_imatrix_format::Imatrix;
+
+use super::html::{self, escape};
+use super::imatrix;
+use super::model::{Cell, Grid, Parts};
+use crate::diff::{Compared, Outcome};
+use crate::show::{Summary, Totals, human_count};
+
+const STYLE: &str = include_str!("style.css");
+
+/// The whole page. The same models give the same bytes: no date, no path but base names.
+pub(super) fn page(file: &GgufFile, matrix: Option<&Imatrix>, errors: Option<&[Compared<'_>]>) -> String {
+    let summary = Summary::of(file);
+    let path = file.path();
+    let file_name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let title = summary.name.clone().unwrap_or_else(|| file_name.clone().into_owned());
+    let parts = Parts::of(file);
+    let mut body = format!("<h1>{}</h1><p>{}</p>", escape(&title), escape(&file_name));
+    body.push_str(&facts(&summary, file));
+    body.push_str(&sizes(&parts));
+    body.push_str(&types(file));
+    body.push_str(&bits(file, &parts));
+    if let Some(matrix) = matrix {
+        body.push_str(&importance(matrix));
+    }
+    if let Some(errors) = errors {
+        body.push_str(&error_map(errors));
+    }
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}\n\
+         <footer>made by gguf-inspect {}</footer>\n</body>\n</html>\n",
+        escape(&title),
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+fn facts(s: &Summary, file: &GgufFile) -> String {
+    let mut out = String::from("<dl>");
+    let mut fact = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            out.push_str(&format!("<div><dt>{name}</dt><dd>{}</dd></div>", escape(&value)));
+        }
+    };
+    fact("architecture", s.architecture.clone());
+    fact("parameters", Some(human_count(s.parameters)));
+    fact("active", s.active_parameters.map(human_count));
+    fact("file type", s.file_type.clone().or_else(|| s.mostly.clone()));
+    fact("bits/weight", s.bits_per_weight.map(|b| format!("{b:.3}")));
+    fact("size", Some(human_bytes(file.n_bytes())));
+    fact("tensors", Some(file.tensors.len().to_string()));
+    fact("files", (file.parts().len() > 1).then(|| file.parts().len().to_string()));
+    fact("layers", s.layers.map(|n| n.to_string()));
+    fact("embedding", s.embedding_length.map(|n| n.to_string()));
+    fact("experts", s.experts.map(|n| format!("{n}, {} used", s.experts_used.unwrap_or(0))));
+    fact("context", s.context_length.map(|n| n.to_string()));
+    fact("vocabulary", s.vocabulary.as_ref().map(|v| count(v.tokens, "token")));
+    out + "</dl>"
+}
+
+fn sizes(parts: &Parts) -> String {
+    format!(
+        "<h2>Where the bytes are</h2>\
+         <p>Each block is a layer, cut into its parts; the area is the size in the file. Rest the pointer on a part \
+         for its numbers.</p>{}{}",
+        html::key(parts),
+        html::size_map(parts)
+    )
+}
+
+fn types(file: &GgufFile) -> String {
+    let totals = Totals::of(file);
+    let rows: Vec<Vec<String>> = totals
+        .by_type
+        .iter()
+        .map(|t| {
+            vec![
+                t.type_name.clone(),
+                t.sums.tensors.to_string(),
+                human_count(t.sums.parameters),
+                human_bytes(t.sums.bytes),
+                format!("{:.1} %", t.sums.bytes as f64 * 100.0 / totals.all.bytes.max(1) as f64),
+                t.bits_per_weight.map_or("-".to_owned(), |b| format!("{b:.3}")),
+            ]
+        })
+        .collect();
+    let headers = ["type", "tensors", "parameters", "size", "share", "bits/weight"];
+    format!("<h2>Types</h2>{}", html::table(&headers, &rows))
+}
+
+fn bits(file: &GgufFile, parts: &Parts) -> String {
+    let grid = Grid::of(file.tensors.iter().map(|t| t.name.as_str()), |name| {
+        let tensor = file.tensor(name)?;
+        let bits = tensor.bits_per_weight()?;
+        Some(Cell {
+            value: bits,
+            text: tensor.type_name(),
+            title: format!("{name}: {}, {}, {bits:.3} bits/weight", tensor.type_name(), tensor.shape),
+        })
+    });
+    if grid.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<h2>Bits by layer</h2>{}<h2>Type of each tensor</h2>{}",
+        html::layer_bits(parts),
+        html::heat(&grid, "bits", false)
+    )
+}
+
+fn importance(matrix: &Imatrix) -> String {
+    format!(
+        "<h2>Importance matrix: tokens that reached each tensor</h2>\
+         <p>{} of {} tokens. Of experts: how many of them any token reached, and the tokens of the one with the \
+         fewest.</p>{}<h2>Importance matrix: mean square of activations</h2>{}",
+        count(u64::from(matrix.chunk_count), "chunk"),
+        matrix.chunk_size,
+        html::heat(&imatrix::coverage(matrix), "tokens", true),
+        html::heat(&imatrix::strength(matrix), "heat", true)
+    )
+}
+
+fn error_map(errors: &[Compared<'_>]) -> String {
+    let grid = Grid::of(errors.iter().map(|e| e.name), |name| {
+        let found = errors.iter().find(|e| e.name == name)?;
+        let (value, text) = match &found.outcome {
+            Outcome::Equal => (0.0, "same".to_owned()),
+            _ => {
+                let relative = found.error()?.sums.relative();
+                (relative, format!("{:.2} %", relative * 100.0))
+            }
+        };
+        let title = format!("{name}: {} against {}", found.type_b, found.type_a);
+        Some(Cell { value, text, title })
+    });
+    format!(
+        "<h2>Error against the other model</h2>\
+         <p>Root of the mean squared error, in percent of the root mean square of the other model's weights.</p>{}",
+        html::heat(&grid, "heat", false)
+    )
+}
