@@ -1,7 +1,7 @@
 //! Everything that is decided before a weight is read.
 
 use gguf::{GgufFile, Layout, TensorInfo, TensorSpec};
-use gguf_blocks::{Format, registry};
+use gguf_blocks::{Format, Unit, registry};
 use gguf_cli::{Failure, ReserveArgs, Result, count, in_file};
 
 use crate::guide::Guide;
@@ -196,7 +196,8 @@ fn step(
     if step.is_copy() {
         return Ok(step);
     }
-    if from.decode.is_none() {
+    let by_rows = from.geometry.unit() != Unit::Tensor;
+    if from.decode.is_none() || !from.holds_weights() || !by_rows {
         let what = format!(
             "tensor `{name}`: type `{}` cannot be decoded to encode it as `{}`",
             from.name, to.name

@@ -7,7 +7,7 @@
 use std::io::Write;
 
 use gguf::{GgufFile, Writer};
-use gguf_blocks::Importance;
+use gguf_blocks::{Importance, Unit};
 use gguf_cli::{Failure, Result};
 use rayon::prelude::*;
 
@@ -25,6 +25,7 @@ struct Slab<'a> {
     step: &'a Step,
     /// Counted over all matrices of the tensor.
     first_row: u64,
+    n_rows: usize,
     raw: Vec<u8>,
     encoded: Vec<u8>,
 }
@@ -43,6 +44,8 @@ struct RowSizes {
     n_cols: usize,
     from: usize,
     to: usize,
+    /// Rows that are read together because the source has them interleaved, or as one with a trailer.
+    unit: usize,
 }
 
 impl RowSizes {
@@ -60,15 +63,33 @@ impl RowSizes {
                     ))
                 })
         };
+        let geometry = step.from.geometry;
+        if step.source.shape.n_bytes(step.from) != Some(step.source.n_bytes) {
+            return Err(Failure::Input(format!(
+                "tensor `{}`: expected whole groups of {} interleaved rows of `{}`, found shape {}",
+                step.source.name, geometry.interleave, step.from.name, step.source.shape
+            )));
+        }
         Ok(Self {
             n_cols: n_cols as usize,
             from: of(step.from)?,
             to: of(step.to)?,
+            unit: match geometry.unit() {
+                Unit::Block | Unit::Rows => geometry.interleave,
+                Unit::Tensor => step.source.shape.n_rows().max(1) as usize,
+            },
         })
     }
 
     fn rows_per_slab(&self) -> u64 {
-        (SLAB_BYTES / self.from.max(self.to).max(1) as u64).max(1)
+        let rows = (SLAB_BYTES / self.from.max(self.to).max(1) as u64).max(1);
+        rows.next_multiple_of(self.unit as u64)
+    }
+
+    fn rows_per_task(&self) -> usize {
+        TASK_ELEMS
+            .div_ceil(self.n_cols.max(1))
+            .next_multiple_of(self.unit)
     }
 }
 
@@ -132,12 +153,14 @@ fn slabs_of(step: &Step) -> impl Iterator<Item = Result<(&Step, u64, u64)>> {
 
 fn read<'a>(file: &GgufFile, slab: (&'a Step, u64, u64), mut raw: Vec<u8>) -> Result<Slab<'a>> {
     let (step, first_row, n_rows) = slab;
-    let row = RowSizes::new(step)?.from;
-    raw.resize(row * n_rows as usize, 0);
+    let sizes = RowSizes::new(step)?;
+    let (row, n_rows) = (sizes.from, n_rows as usize);
+    raw.resize(row * n_rows + step.from.geometry.tensor_trailer_bytes, 0);
     file.read_tensor(&step.source, first_row * row as u64, &mut raw)?;
     Ok(Slab {
         step,
         first_row,
+        n_rows,
         raw,
         encoded: Vec::new(),
     })
@@ -178,14 +201,15 @@ impl TensorImportance {
 fn encode(slab: &mut Slab<'_>, importance: &[f32]) -> Result<()> {
     let step = slab.step;
     let sizes = RowSizes::new(step)?;
-    let n_rows = slab.raw.len().checked_div(sizes.from).unwrap_or(0);
-    let per_task = TASK_ELEMS.div_ceil(sizes.n_cols.max(1));
+    let n_rows = slab.n_rows;
+    let per_task = sizes.rows_per_task();
     let first_row = slab.first_row;
     let first_of = |task: usize| first_row + (task * per_task) as u64;
-    let raw = slab.raw.par_chunks(per_task * sizes.from);
+    let trailer = step.from.geometry.tensor_trailer_bytes;
+    let raw = slab.raw.par_chunks(per_task * sizes.from + trailer);
     let fault = if step.is_copy() {
         raw.enumerate()
-            .filter_map(|(i, rows)| check(rows, step.to, sizes, sizes.from, first_of(i)))
+            .filter_map(|(i, rows)| check(rows, step.to, sizes, first_of(i)))
             .min()
     } else {
         slab.encoded.resize(n_rows * sizes.to, 0);
@@ -193,7 +217,7 @@ fn encode(slab: &mut Slab<'_>, importance: &[f32]) -> Result<()> {
         raw.zip(out)
             .enumerate()
             .map_init(
-                || vec![0.0; sizes.n_cols],
+                || vec![0.0; sizes.unit * sizes.n_cols],
                 |buf, (i, (raw, out))| encode_rows(step, sizes, first_of(i), raw, importance, buf, out),
             )
             .filter_map(std::result::Result::err)
@@ -211,54 +235,58 @@ fn encode_rows(
     buf: &mut [f32],
     out: &mut [u8],
 ) -> std::result::Result<(), Fault> {
-    let decode = step
-        .from
-        .decode
-        .expect("the plan refuses types without a decoder");
-    let encode = step.to.encode.expect("the plan refuses types without an encoder");
-    let shape = &step.source.shape;
-    for (i, (raw, out)) in raw
-        .chunks_exact(sizes.from)
-        .zip(out.chunks_exact_mut(sizes.to))
+    for (unit, (raw, out)) in raw
+        .chunks_exact(sizes.unit * sizes.from)
+        .zip(out.chunks_exact_mut(sizes.unit * sizes.to))
         .enumerate()
     {
-        let row = first_row + i as u64;
-        decode(raw, buf);
-        if let Some(col) = buf.iter().position(|v| !v.is_finite()) {
-            return Err(Fault {
-                row,
-                col,
-                what: format!("expected a finite value, found {}", buf[col]),
-            });
-        }
-        let matrix = (row / shape.dim(1) % shape.dim(2)) as usize;
-        let weights = match importance {
-            [] => Importance::None,
-            all => Importance::Column(&all[matrix * sizes.n_cols..][..sizes.n_cols]),
-        };
-        encode(buf, weights, out);
-        if let Some(fault) = check(out, step.to, sizes, sizes.to, row) {
-            return Err(too_large(&fault, step.to, buf));
+        step.from
+            .decode_rows(sizes.n_cols, raw, buf)
+            .expect("the plan refuses types without a decoder");
+        let rows = buf.chunks(sizes.n_cols).zip(out.chunks_mut(sizes.to));
+        for (i, (values, out)) in rows.enumerate() {
+            let row = first_row + (unit * sizes.unit + i) as u64;
+            encode_row(step, sizes, row, values, importance, out)?;
         }
     }
     Ok(())
 }
 
-/// The first unsound block of whole rows.
-fn check(
-    rows: &[u8],
-    format: &gguf_blocks::Format,
+fn encode_row(
+    step: &Step,
     sizes: RowSizes,
-    row_bytes: usize,
-    first: u64,
-) -> Option<Fault> {
-    let block = (format.check)(rows)?;
-    let elems = format.geometry.block_elems;
-    let blocks_per_row = (sizes.n_cols / elems.max(1)).max(1);
-    debug_assert!(rows.len().is_multiple_of(row_bytes.max(1)));
+    row: u64,
+    values: &[f32],
+    importance: &[f32],
+    out: &mut [u8],
+) -> std::result::Result<(), Fault> {
+    let encode = step.to.encode.expect("the plan refuses types without an encoder");
+    if let Some(col) = values.iter().position(|v| !v.is_finite()) {
+        return Err(Fault {
+            row,
+            col,
+            what: format!("expected a finite value, found {}", values[col]),
+        });
+    }
+    let shape = &step.source.shape;
+    let matrix = (row / shape.dim(1) % shape.dim(2)) as usize;
+    let weights = match importance {
+        [] => Importance::None,
+        all => Importance::Column(&all[matrix * sizes.n_cols..][..sizes.n_cols]),
+    };
+    encode(values, weights, out);
+    match check(out, step.to, sizes, row) {
+        Some(fault) => Err(too_large(&fault, step.to, values)),
+        None => Ok(()),
+    }
+}
+
+/// The first unsound block of whole rows.
+fn check(rows: &[u8], format: &gguf_blocks::Format, sizes: RowSizes, first: u64) -> Option<Fault> {
+    let place = format.check_rows(sizes.n_cols, rows)?;
     Some(Fault {
-        row: first + (block / blocks_per_row) as u64,
-        col: block % blocks_per_row * elems,
+        row: first + place.row as u64,
+        col: place.col,
         what: format!(
             "expected a sound block of `{}`, found one with a value or scale that is not finite; the source is damaged",
             format.name

@@ -542,3 +542,72 @@ fn room_for_metadata_is_the_last_key_and_only_on_request() {
         &["--reserve-metadata", "64K"],
     );
 }
+
+/// The model with one tensor as another type, of random bytes that are sound.
+fn with_type(tensor: &str, name: &str) -> Vec<u8> {
+    let source = gguf::source::bytes("in.gguf".into(), model(None, &[]));
+    let file = GgufFile::from_source(source).unwrap();
+    let format = registry::by_name(name).unwrap();
+    let mut specs: Vec<TensorSpec> = file.tensors.iter().map(TensorSpec::from).collect();
+    let spec = specs.iter_mut().find(|s| s.name == tensor).unwrap();
+    spec.type_id = format.id;
+    let n_bytes = spec.shape.n_bytes(format).unwrap();
+    let layout = Layout::plan(&file.metadata, specs).unwrap();
+    let mut writer = Writer::new(Vec::new(), &layout).unwrap();
+    for t in &file.tensors {
+        if t.name == tensor {
+            let bytes: Vec<u8> = (0..n_bytes).map(|i| (i * 7919 % 1009) as u8 & 0x3f).collect();
+            writer.write(&bytes).unwrap();
+        } else {
+            writer.write(&file.tensor_bytes(t).unwrap()).unwrap();
+        }
+    }
+    writer.finish().unwrap()
+}
+
+#[test]
+fn rows_with_headers_and_interleaved_rows_are_read() {
+    let f = Fixture::new();
+    let name = "blk.0.ffn_up_exps.weight";
+    for from in ["IQ4_KS", "IQ4_NL_R4", "IQ4_KS_R4", "Q8_K_R16"] {
+        f.put("from.gguf", &with_type(name, from));
+        let run = f.run("--allow-requantize from.gguf out.gguf Q8_0 --force --quiet");
+        assert!(
+            run.status.success(),
+            "{from}: {}",
+            String::from_utf8_lossy(&run.stderr)
+        );
+        let source = GgufFile::open(&f.path("from.gguf")).unwrap();
+        let raw = source.tensor_bytes(source.tensor(name).unwrap()).unwrap();
+        let mut values = vec![0.0; 256 * 288 * 2];
+        let format = registry::by_name(from).unwrap();
+        format.decode_rows(256, &raw, &mut values).unwrap();
+        let q8 = registry::by_name("Q8_0").unwrap();
+        let mut expected = vec![0; values.len() / 32 * 34];
+        (q8.encode.unwrap())(&values, gguf_blocks::Importance::None, &mut expected);
+        let file = GgufFile::open(&f.path("out.gguf")).unwrap();
+        let found = file.tensor_bytes(file.tensor(name).unwrap()).unwrap();
+        assert!(found == expected, "{from}");
+    }
+}
+
+#[test]
+fn tensors_with_a_trailer_are_copied_whole_or_refused() {
+    let f = Fixture::new();
+    f.put("from.gguf", &with_type("output_norm.weight", "I2_S"));
+    assert!(f.run("from.gguf out.gguf Q8_0 --quiet").status.success());
+    let bytes = ["from.gguf", "out.gguf"].map(|path| {
+        let file = GgufFile::open(&f.path(path)).unwrap();
+        file.tensor_bytes(file.tensor("output_norm.weight").unwrap())
+            .unwrap()
+            .into_owned()
+    });
+    assert_eq!(bytes[0].len(), 256 / 4 + 32);
+    assert_eq!(bytes[0], bytes[1]);
+    f.put("from.gguf", &with_type("blk.0.attn_v.weight", "I2_S"));
+    f.refuses(
+        "--allow-requantize from.gguf other.gguf Q8_0",
+        1,
+        &["`blk.0.attn_v.weight`", "`I2_S` cannot be decoded"],
+    );
+}

@@ -54,7 +54,7 @@ fn timed(pool: &ThreadPool, n: u64, mut f: impl FnMut() + Send) -> Duration {
 
 fn products(c: &mut Criterion) {
     let pool = pool();
-    let weights = |f: &&Format| f.geometry.is_plain() && (f.quantized || f.encode.is_some());
+    let weights = |f: &&Format| f.geometry.is_plain() && f.holds_weights();
     for format in registry::all().iter().copied().filter(weights) {
         type_products(c, &pool, format);
     }

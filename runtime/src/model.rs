@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use gguf::{GgufFile, Metadata, TensorInfo, key};
-use gguf_blocks::Cpu;
 use gguf_models::arch::{self, Architecture};
 use gguf_models::check::check;
 use gguf_models::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, Norm};
@@ -367,8 +366,7 @@ fn unusable_type(t: &TensorInfo) -> Option<String> {
         ));
     };
     let geometry = format.geometry;
-    let weights = format.quantized || (format.kernel)(Cpu::best()).is_some();
-    if !geometry.is_plain() || format.decode.is_none() || !weights {
+    if !geometry.is_plain() || format.decode.is_none() || !format.holds_weights() {
         return Some(format!(
             "tensor `{name}`: expected a type of weights, found `{}`",
             format.name

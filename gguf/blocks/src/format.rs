@@ -113,6 +113,11 @@ impl Format {
         ..Self::MAINLINE
     };
 
+    /// Whether weights are stored as this type. Whole numbers and double precision are for tables and indices.
+    pub fn holds_weights(&self) -> bool {
+        self.quantized || self.encode.is_some()
+    }
+
     /// Decodes rows of `n_cols` elements, row after row into `out`; `None` (and `out` untouched) if the type has no
     /// decoder. The rows are whole groups where rows are interleaved, and all rows of the tensor where the tensor
     /// has a trailer.

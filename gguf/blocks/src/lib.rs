@@ -3,8 +3,11 @@
 //! A tensor is rows of equal length, and a row is a whole number of blocks. A block holds a fixed number of values
 //! in a fixed number of bytes: small whole numbers, called codes, and what turns them back into values, called
 //! scales and minima. Types of 32 values to a block have one scale each; the K types store super-blocks of 256
-//! values whose sub-blocks have small scales in units of a common one. [`Geometry`] says how many bytes a row
-//! takes; nothing here knows of files, names of tensors or models.
+//! values whose sub-blocks have small scales in units of a common one. The lattice types (`IQ2_XXS` and its kin) store
+//! numbers of points, each the magnitudes of 8 or 4 values. Some types of `ik_llama.cpp` have a header in front of
+//! each row, keep several rows interleaved, or end a tensor with its scale. [`Geometry`] says how many bytes rows
+//! take and what can be decoded by itself; [`Format::decode_rows`] and [`Format::check_rows`] take rows of any type.
+//! Nothing here knows of files, names of tensors or models.
 //!
 //! # The registry
 //!
@@ -28,7 +31,8 @@
 //!
 //! # Bits
 //!
-//! Decoders and encoders give the bits that llama.cpp gives on x86-64, with and without importance. So all sums
+//! Decoders and encoders give the bits that llama.cpp gives on x86-64, with and without importance. The types of
+//! `ik_llama.cpp` ([`Origin::Ik`]) were taken from a description and not compared with that program. All sums
 //! are f32 in the order of the elements, products and sums are rounded one by one and never fused, and where the
 //! reference lets a number wrap round, so does this crate. The same row gives the same bytes on every machine, at
 //! every instruction set level, in debug and release builds. Matrix products need not agree with anyone else's,
@@ -40,7 +44,8 @@
 //! some values; whether stored scales are finite is what [`Format::check`] answers. Encoders accept any finite
 //! row; for infinite and NaN values ([`half_bulk::first_non_finite`] finds them) they write something, always the
 //! same, that the check may reject. A value too large for a half-precision scale becomes an infinite scale, which
-//! the check finds. Types that only pass through have neither decoder nor encoder.
+//! the check finds. `BF16_R16` has no decoder, since the order of its values is not known here. Many types can only
+//! be read.
 
 pub mod activation;
 mod cpu;

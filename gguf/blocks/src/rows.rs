@@ -74,10 +74,7 @@ pub(crate) fn check<B: Stored>(bytes: &[u8], sound: impl Fn(&B) -> bool) -> Opti
 
 /// The first value for which `sound` is false. Values are small, so most are looked at many at a time.
 #[inline]
-pub(crate) fn check_values<B: Stored>(bytes: &[u8], sound: impl Fn(B) -> bool) -> Option<usize>
-where
-    B: Copy,
-{
+pub(crate) fn check_values<B: Stored + Copy>(bytes: &[u8], sound: impl Fn(B) -> bool) -> Option<usize> {
     /// Values that are looked at without a way out.
     const CHUNK: usize = 256;
     let values = blocks::<B>(bytes);

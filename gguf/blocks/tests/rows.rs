@@ -11,19 +11,21 @@ use gguf_blocks::{Format, Place, Unit, registry};
 const GROUPS: usize = 3;
 
 /// Rows of two blocks each with small scales: every float of such bytes is finite.
-struct Rows {
+struct Sample {
     n_cols: usize,
     n_rows: usize,
     bytes: Vec<u8>,
 }
 
-impl Rows {
+impl Sample {
     fn new(format: &Format) -> Self {
         let g = format.geometry;
         let (n_cols, n_rows) = (2 * g.block_elems, GROUPS * g.interleave);
         let n_bytes = g.tensor_bytes(n_cols as u64, n_rows as u64).unwrap() as usize;
         let mut bytes = Random::new(format.id.0).bytes(n_bytes);
-        bytes.iter_mut().for_each(|b| *b &= 0x3f);
+        for byte in &mut bytes {
+            *byte &= 0x3f;
+        }
         Self {
             n_cols,
             n_rows,
@@ -45,7 +47,7 @@ fn decoders() -> impl Iterator<Item = &'static Format> {
 #[test]
 fn groups_are_decoded_one_by_one() {
     for format in decoders().filter(|f| f.geometry.unit() != Unit::Tensor) {
-        let rows = Rows::new(format);
+        let rows = Sample::new(format);
         let expected = rows.decode(format);
         let group = rows.n_rows / GROUPS;
         let n_bytes = rows.bytes.len() / GROUPS;
@@ -61,7 +63,7 @@ fn groups_are_decoded_one_by_one() {
 #[test]
 fn the_place_of_unsound_blocks_is_where_values_change() {
     for format in decoders() {
-        let mut rows = Rows::new(format);
+        let mut rows = Sample::new(format);
         assert_eq!(
             format.check_rows(rows.n_cols, &rows.bytes),
             None,

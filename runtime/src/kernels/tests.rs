@@ -26,8 +26,7 @@ impl Random {
 
 /// Types of weights that can be multiplied.
 fn formats() -> impl Iterator<Item = &'static Format> {
-    let weights = |f: &&Format| f.quantized || f.encode.is_some();
-    let all = registry::all().iter().copied().filter(weights);
+    let all = registry::all().iter().copied().filter(|f| f.holds_weights());
     all.filter(|f| f.geometry.is_plain())
 }
 
