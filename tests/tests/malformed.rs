@@ -151,7 +151,7 @@ fn places() -> Vec<Case> {
         one("overlap", &overlap, &["second", "third"]),
         one("rows too short", &short, &["narrow", "next"]),
         one("two tensors of a name", &twice, &["first", "two tensors"]),
-        one("name of 64 bytes", &named, &[&"the name has 64 bytes"]),
+        one("name of 64 bytes", &named, &["the name has 64 bytes"]),
         one(
             "key twice",
             &sound().u32("test.block_count", 2),
