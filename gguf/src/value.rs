@@ -195,6 +195,13 @@ impl Value {
         }
     }
 
+    /// The bytes of the value in a little-endian file of version 3: the number of its type, then the value.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        crate::encode::value(&mut out, self);
+        out
+    }
+
     /// The type in words, for messages: `u32`, `array of string`.
     pub fn type_name(&self) -> String {
         match self {

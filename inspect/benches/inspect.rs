@@ -32,7 +32,11 @@ fn inspect(args: &[&str], path: &Path) {
         .stderr(Stdio::null())
         .status()
         .unwrap();
-    assert!(status.code().is_some_and(|code| code < 2), "{args:?} {}", path.display());
+    assert!(
+        status.code().is_some_and(|code| code < 2),
+        "{args:?} {}",
+        path.display()
+    );
 }
 
 /// A file of which the data section is a hole.
@@ -44,7 +48,11 @@ fn sparse(path: &Path, metadata: &Metadata, specs: Vec<TensorSpec>) {
 }
 
 fn spec(name: String, dims: &[u64], kind: &str) -> TensorSpec {
-    TensorSpec::new(name, Shape::new(dims).unwrap(), registry::by_name(kind).unwrap().id)
+    TensorSpec::new(
+        name,
+        Shape::new(dims).unwrap(),
+        registry::by_name(kind).unwrap().id,
+    )
 }
 
 fn vocabulary(folder: &Path) -> PathBuf {
@@ -90,7 +98,11 @@ fn real_shapes(shared: &Path, folder: &Path) -> Vec<PathBuf> {
     for entry in entries {
         let json = entry.unwrap().path();
         let out = folder.join(json.file_stem().unwrap()).with_extension("gguf");
-        let status = Command::new("python3").arg(&tool).args([&json, &out]).stdout(Stdio::null()).status();
+        let status = Command::new("python3")
+            .arg(&tool)
+            .args([&json, &out])
+            .stdout(Stdio::null())
+            .status();
         if status.is_ok_and(|s| s.success()) {
             made.push(out);
         }
@@ -116,7 +128,9 @@ fn heads(c: &mut Criterion) {
     for path in &models {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         for command in ["show", "check", "estimate"] {
-            group.bench_function(format!("{command}/{name}"), |b| b.iter(|| inspect(&[command], path)));
+            group.bench_function(format!("{command}/{name}"), |b| {
+                b.iter(|| inspect(&[command], path))
+            });
         }
     }
     group.finish();
@@ -136,7 +150,11 @@ fn weights(folder: &Path) -> PathBuf {
             .map(|i| {
                 x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 // The scales are halves: their upper bytes must not make infinities.
-                if matches!(i % 144, 1 | 3) { 0x1c } else { (x >> 56) as u8 }
+                if matches!(i % 144, 1 | 3) {
+                    0x1c
+                } else {
+                    (x >> 56) as u8
+                }
             })
             .collect();
         writer.write(&blocks).unwrap();
@@ -158,7 +176,9 @@ fn data(c: &mut Criterion) {
     group.sample_size(10);
     group.throughput(Throughput::Bytes(std::fs::metadata(&path).unwrap().len()));
     group.bench_function("read", |b| b.iter(|| read(&path)));
-    group.bench_function("check --data", |b| b.iter(|| inspect(&["check", "--data"], &path)));
+    group.bench_function("check --data", |b| {
+        b.iter(|| inspect(&["check", "--data"], &path))
+    });
     group.bench_function("hash", |b| b.iter(|| inspect(&["hash"], &path)));
     group.finish();
 }

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{check, show};
+use crate::{check, diff, hash, report, show};
 
 /// Shows, checks and edits GGUF files; `gguf-inspect FILE` is short for `gguf-inspect show FILE`
 #[derive(Debug, Parser)]
@@ -18,6 +18,12 @@ pub(crate) enum Command {
     Show(show::Args),
     /// List all that is wrong with a model and prove that its tensors lie where they should
     Check(check::Args),
+    /// Compare two models: metadata, tensors and, with `--data`, the error of the weights
+    Diff(diff::Args),
+    /// Print or verify SHA-256 digests of files, tensors and metadata
+    Hash(hash::Args),
+    /// Write a page about a model for a browser
+    Report(report::Args),
 }
 
 impl Command {
@@ -25,6 +31,9 @@ impl Command {
         match self {
             Self::Show(args) => show::run(args),
             Self::Check(args) => check::run(args),
+            Self::Diff(args) => diff::run(args),
+            Self::Hash(args) => hash::run(args),
+            Self::Report(args) => report::run(args),
         }
     }
 }

@@ -49,6 +49,9 @@ pub enum Failure {
     /// Exit 2: the command line or the environment is at fault (missing file, full disk, existing output).
     #[error("{0}")]
     Usage(String),
+    /// Exit 1 without a line: the report on stdout has said what was found.
+    #[error("see the report")]
+    Reported,
     /// Exit 0: whoever reads the output has closed it. Made by [`write_data`] alone.
     #[error("the output was closed")]
     Closed,

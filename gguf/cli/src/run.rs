@@ -38,6 +38,7 @@ fn execute<A: clap::Parser>(args: Vec<OsString>, f: impl FnOnce(A) -> Result<()>
     let checked = gguf_blocks::Level::asked_for().map_err(|e| Failure::Usage(e.to_string()));
     let (line, code) = match checked.and_then(|_| f(args)) {
         Ok(()) | Err(Failure::Closed) => return ExitCode::SUCCESS,
+        Err(Failure::Reported) => return ExitCode::from(1),
         Err(Failure::Input(line)) => (line, 1),
         Err(Failure::Usage(line)) => (line, 2),
     };

@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, fadvise};
 
 use super::{Identity, Source, check_range};
 use crate::{Error, Result};
@@ -52,5 +55,12 @@ impl Source for FileSource {
         let mut buf = vec![0; len];
         self.read_at(at, &mut buf)?;
         Ok(Cow::Owned(buf))
+    }
+
+    fn read_ahead(&self, at: u64, len: u64) {
+        if let Some(len) = NonZeroU64::new(len.min(self.len.saturating_sub(at))) {
+            // Only a hint: a file system that does not take it reads later.
+            let _ = fadvise(&self.file, at, Some(len), Advice::WillNeed);
+        }
     }
 }

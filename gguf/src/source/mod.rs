@@ -36,6 +36,11 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     fn file(&self) -> Option<&File> {
         None
     }
+    /// Says that bytes `at .. at + len` will be wanted soon, so that they are fetched beside other work. A hint:
+    /// it may do nothing, and it does not fail.
+    fn read_ahead(&self, at: u64, len: u64) {
+        let _ = (at, len);
+    }
     /// Whether there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,6 +1,7 @@
 //! `check`: everything that is wrong with a model.
 
 mod architecture;
+mod data;
 mod keys;
 mod vocabulary;
 
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use gguf::validate::{self, Finding};
 use gguf::{Error, GgufFile, OpenOptions};
-use gguf_cli::{Failure, Result, count, print_json, write_data};
+use gguf_cli::{Failure, Result, TalkArgs, ThreadArgs, count, print_json, write_data};
 use serde::Serialize;
 
 #[derive(ClapArgs, Debug)]
@@ -23,6 +24,13 @@ pub(crate) struct Args {
     /// Fail on warnings too
     #[arg(long)]
     strict: bool,
+    /// Read the weights too, and look for values and scales that no sound file has
+    #[arg(long)]
+    data: bool,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    talk: TalkArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -36,7 +44,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         Err(e) => return Err(e.into()),
     };
-    let check = Check::of(&file);
+    let data = if args.data {
+        data::findings(&file, &args.threads.pool()?, args.talk.quiet)?
+    } else {
+        Vec::new()
+    };
+    let check = Check::of(&file, data);
     if args.json {
         print_json(&check)?;
     } else {
@@ -95,14 +108,15 @@ impl Item {
 }
 
 impl Check {
-    /// Errors stand in front of warnings.
-    fn of(file: &GgufFile) -> Self {
+    /// `data` is what was found in the weights. Errors stand in front of warnings.
+    fn of(file: &GgufFile, data: Vec<Finding>) -> Self {
         let report = validate::tensors(file);
         let mut findings = report.findings;
         findings.extend(validate::metadata(file));
         keys::check(&file.metadata, &mut findings);
         vocabulary::check(&file.metadata, &mut findings);
         architecture::check(file, &mut findings);
+        findings.extend(data);
         findings.sort_by_key(|f| !f.severe);
         Self {
             file: file.path().display().to_string(),

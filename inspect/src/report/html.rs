@@ -53,7 +53,11 @@ pub(super) fn key(parts: &Parts) -> String {
     for component in Component::ALL {
         if parts.cells.values().any(|c| c.contains_key(&component)) {
             let name = component.name();
-            let _ = write!(out, "<span><i style=\"background:var(--{})\"></i>{name}</span>", colour(component));
+            let _ = write!(
+                out,
+                "<span><i style=\"background:var(--{})\"></i>{name}</span>",
+                colour(component)
+            );
         }
     }
     out + "</div>"
@@ -61,17 +65,31 @@ pub(super) fn key(parts: &Parts) -> String {
 
 /// The sizes of layers, and in each of its components.
 pub(super) fn size_map(parts: &Parts) -> String {
-    const AREA: Rect = Rect { x: 0.0, y: 0.0, w: 1200.0, h: 560.0 };
-    let mut layers: Vec<_> = parts.layers.iter().map(|(layer, sums)| (*layer, sums.bytes)).collect();
+    const AREA: Rect = Rect {
+        x: 0.0,
+        y: 0.0,
+        w: 1200.0,
+        h: 560.0,
+    };
+    let mut layers: Vec<_> = parts
+        .layers
+        .iter()
+        .map(|(layer, sums)| (*layer, sums.bytes))
+        .collect();
     layers.sort_by_key(|&(layer, bytes)| (std::cmp::Reverse(bytes), layer));
     let sizes: Vec<u64> = layers.iter().map(|&(_, bytes)| bytes).collect();
-    let mut out = format!("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"sizes\">", AREA.w, AREA.h);
+    let mut out = format!(
+        "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"sizes\">",
+        AREA.w, AREA.h
+    );
     for ((layer, bytes), area) in layers.iter().zip(treemap::layout(&sizes, AREA)) {
         let mut cells: Vec<_> = parts.cells[layer].iter().collect();
         cells.sort_by_key(|(component, sums)| (std::cmp::Reverse(sums.bytes), **component));
         let sizes: Vec<u64> = cells.iter().map(|(_, sums)| sums.bytes).collect();
         for ((component, sums), r) in cells.iter().zip(treemap::layout(&sizes, area)) {
-            let bits = sums.bits_per_weight().map_or(String::new(), |b| format!(", {b:.2} bits/weight"));
+            let bits = sums
+                .bits_per_weight()
+                .map_or(String::new(), |b| format!(", {b:.2} bits/weight"));
             let _ = write!(
                 out,
                 "<rect x=\"{:.2}\" y=\"{:.2}\" width=\"{:.2}\" height=\"{:.2}\" fill=\"var(--{})\" stroke-width=\".5\">\
@@ -93,7 +111,12 @@ pub(super) fn size_map(parts: &Parts) -> String {
         );
         let label = layer.map_or("other".to_owned(), |n| n.to_string());
         if area.w > 9.0 * label.len() as f64 + 6.0 && area.h > 16.0 && *bytes > 0 {
-            let _ = write!(out, "<text class=\"in\" x=\"{:.2}\" y=\"{:.2}\">{label}</text>", area.x + 5.0, area.y + 14.0);
+            let _ = write!(
+                out,
+                "<text class=\"in\" x=\"{:.2}\" y=\"{:.2}\">{label}</text>",
+                area.x + 5.0,
+                area.y + 14.0
+            );
         }
     }
     out + "</svg>"
@@ -109,7 +132,10 @@ pub(super) fn layer_bits(parts: &Parts) -> String {
         .collect();
     let most = layers.iter().fold(1.0_f64, |most, &(_, bits, _)| most.max(bits));
     let step = 1160.0 / layers.len().max(1) as f64;
-    let mut out = format!("<svg viewBox=\"0 0 1200 {}\" role=\"img\" aria-label=\"bits by layer\">", HEIGHT + 24.0);
+    let mut out = format!(
+        "<svg viewBox=\"0 0 1200 {}\" role=\"img\" aria-label=\"bits by layer\">",
+        HEIGHT + 24.0
+    );
     for part in 0..=4 {
         let bits = most * f64::from(part) / 4.0;
         let y = HEIGHT - (HEIGHT - 12.0) * f64::from(part) / 4.0;
@@ -205,6 +231,9 @@ mod tests {
 
     #[test]
     fn markup_in_names_stays_text() {
-        assert_eq!(escape("<b a='1'>\"&\u{7}"), "&lt;b a=&#39;1&#39;&gt;&quot;&amp;\\u{7}");
+        assert_eq!(
+            escape("<b a='1'>\"&\u{7}"),
+            "&lt;b a=&#39;1&#39;&gt;&quot;&amp;\\u{7}"
+        );
     }
 }

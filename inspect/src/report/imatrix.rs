@@ -15,7 +15,10 @@ fn cell(name: &str, entry: &Entry) -> Cell {
     let mut counts = entry.counts.clone();
     counts.sort_unstable();
     let n = counts.len();
-    let (least, median) = (counts.first().copied().unwrap_or(0), counts.get(n / 2).copied().unwrap_or(0));
+    let (least, median) = (
+        counts.first().copied().unwrap_or(0),
+        counts.get(n / 2).copied().unwrap_or(0),
+    );
     let reached = counts.iter().filter(|&&c| c > 0).count();
     if n <= 1 {
         return Cell {

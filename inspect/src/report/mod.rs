@@ -47,14 +47,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let file = OpenOptions::new().incomplete().open(&args.file)?;
     let matrix = args.imatrix.as_ref().map(|path| Imatrix::read(path)).transpose();
     let matrix = matrix.map_err(|e| Failure::Input(e.to_string()))?;
-    let base = args.compare.as_ref().map(|path| GgufFile::open(path)).transpose()?;
+    let base = args
+        .compare
+        .as_ref()
+        .map(|path| GgufFile::open(path))
+        .transpose()?;
     let errors = match &base {
         Some(base) => {
             file.require_sound()?;
             base.require_sound()?;
-            let pairs = base.tensors.iter().filter_map(|a| Some((a, file.tensor(&a.name)?)));
+            let pairs = base
+                .tensors
+                .iter()
+                .filter_map(|a| Some((a, file.tensor(&a.name)?)));
             let pairs: Vec<_> = pairs.filter(|(a, b)| a.shape == b.shape).collect();
-            crate::diff::compute(base, &file, &pairs, &args.threads.pool()?, args.talk.quiet)?
+            crate::diff::error::compute(base, &file, &pairs, &args.threads.pool()?, args.talk.quiet)?
         }
         None => Vec::new(),
     };

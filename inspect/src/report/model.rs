@@ -84,6 +84,8 @@ impl Grid {
     /// The smallest and largest finite value.
     pub(super) fn range(&self) -> (f64, f64) {
         let finite = self.cells.values().map(|c| c.value).filter(|v| v.is_finite());
-        finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), v| (lo.min(v), hi.max(v)))
+        finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), v| {
+            (lo.min(v), hi.max(v))
+        })
     }
 }

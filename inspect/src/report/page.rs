@@ -1,5 +1,7 @@
 //! The page, section by section.
 
+use std::fmt::Write;
+
 use gguf::GgufFile;
 use gguf_cli::{count, human_bytes};
 use gguf_imatrix_format::Imatrix;
@@ -7,7 +9,7 @@ use gguf_imatrix_format::Imatrix;
 use super::html::{self, escape};
 use super::imatrix;
 use super::model::{Cell, Grid, Parts};
-use crate::diff::{Compared, Outcome};
+use crate::diff::error::{Compared, Outcome};
 use crate::show::{Summary, Totals, human_count};
 
 const STYLE: &str = include_str!("style.css");
@@ -17,7 +19,10 @@ pub(super) fn page(file: &GgufFile, matrix: Option<&Imatrix>, errors: Option<&[C
     let summary = Summary::of(file);
     let path = file.path();
     let file_name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    let title = summary.name.clone().unwrap_or_else(|| file_name.clone().into_owned());
+    let title = summary
+        .name
+        .clone()
+        .unwrap_or_else(|| file_name.clone().into_owned());
     let parts = Parts::of(file);
     let mut body = format!("<h1>{}</h1><p>{}</p>", escape(&title), escape(&file_name));
     body.push_str(&facts(&summary, file));
@@ -44,7 +49,7 @@ fn facts(s: &Summary, file: &GgufFile) -> String {
     let mut out = String::from("<dl>");
     let mut fact = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            out.push_str(&format!("<div><dt>{name}</dt><dd>{}</dd></div>", escape(&value)));
+            let _ = write!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", escape(&value));
         }
     };
     fact("architecture", s.architecture.clone());
@@ -54,12 +59,22 @@ fn facts(s: &Summary, file: &GgufFile) -> String {
     fact("bits/weight", s.bits_per_weight.map(|b| format!("{b:.3}")));
     fact("size", Some(human_bytes(file.n_bytes())));
     fact("tensors", Some(file.tensors.len().to_string()));
-    fact("files", (file.parts().len() > 1).then(|| file.parts().len().to_string()));
+    fact(
+        "files",
+        (file.parts().len() > 1).then(|| file.parts().len().to_string()),
+    );
     fact("layers", s.layers.map(|n| n.to_string()));
     fact("embedding", s.embedding_length.map(|n| n.to_string()));
-    fact("experts", s.experts.map(|n| format!("{n}, {} used", s.experts_used.unwrap_or(0))));
+    fact(
+        "experts",
+        s.experts
+            .map(|n| format!("{n}, {} used", s.experts_used.unwrap_or(0))),
+    );
     fact("context", s.context_length.map(|n| n.to_string()));
-    fact("vocabulary", s.vocabulary.as_ref().map(|v| count(v.tokens, "token")));
+    fact(
+        "vocabulary",
+        s.vocabulary.as_ref().map(|v| count(v.tokens, "token")),
+    );
     out + "</dl>"
 }
 
@@ -84,7 +99,10 @@ fn types(file: &GgufFile) -> String {
                 t.sums.tensors.to_string(),
                 human_count(t.sums.parameters),
                 human_bytes(t.sums.bytes),
-                format!("{:.1} %", t.sums.bytes as f64 * 100.0 / totals.all.bytes.max(1) as f64),
+                format!(
+                    "{:.1} %",
+                    t.sums.bytes as f64 * 100.0 / totals.all.bytes.max(1) as f64
+                ),
                 t.bits_per_weight.map_or("-".to_owned(), |b| format!("{b:.3}")),
             ]
         })
@@ -100,7 +118,11 @@ fn bits(file: &GgufFile, parts: &Parts) -> String {
         Some(Cell {
             value: bits,
             text: tensor.type_name(),
-            title: format!("{name}: {}, {}, {bits:.3} bits/weight", tensor.type_name(), tensor.shape),
+            title: format!(
+                "{name}: {}, {}, {bits:.3} bits/weight",
+                tensor.type_name(),
+                tensor.shape
+            ),
         })
     });
     if grid.is_empty() {
@@ -128,12 +150,11 @@ fn importance(matrix: &Imatrix) -> String {
 fn error_map(errors: &[Compared<'_>]) -> String {
     let grid = Grid::of(errors.iter().map(|e| e.name), |name| {
         let found = errors.iter().find(|e| e.name == name)?;
-        let (value, text) = match &found.outcome {
-            Outcome::Equal => (0.0, "same".to_owned()),
-            _ => {
-                let relative = found.error()?.sums.relative();
-                (relative, format!("{:.2} %", relative * 100.0))
-            }
+        let (value, text) = if found.outcome == Outcome::Equal {
+            (0.0, "same".to_owned())
+        } else {
+            let relative = found.error()?.sums.relative();
+            (relative, format!("{:.2} %", relative * 100.0))
         };
         let title = format!("{name}: {} against {}", found.type_b, found.type_a);
         Some(Cell { value, text, title })

@@ -53,11 +53,25 @@ fn place_row(row: &[u64], scale: f64, left: &mut Rect, rects: &mut Vec<Rect>) {
     let thick = if side > 0.0 { sum / side } else { 0.0 };
     let mut at = 0.0;
     for &size in row {
-        let long = if sum > 0.0 { side * (size as f64 * scale) / sum } else { 0.0 };
-        rects.push(if wide {
-            Rect { x: left.x, y: left.y + at, w: thick, h: long }
+        let long = if sum > 0.0 {
+            side * (size as f64 * scale) / sum
         } else {
-            Rect { x: left.x + at, y: left.y, w: long, h: thick }
+            0.0
+        };
+        rects.push(if wide {
+            Rect {
+                x: left.x,
+                y: left.y + at,
+                w: thick,
+                h: long,
+            }
+        } else {
+            Rect {
+                x: left.x + at,
+                y: left.y,
+                w: long,
+                h: thick,
+            }
         });
         at += long;
     }
@@ -74,7 +88,12 @@ fn place_row(row: &[u64], scale: f64, left: &mut Rect, rects: &mut Vec<Rect>) {
 mod tests {
     use super::{Rect, layout};
 
-    const AREA: Rect = Rect { x: 0.0, y: 0.0, w: 60.0, h: 40.0 };
+    const AREA: Rect = Rect {
+        x: 0.0,
+        y: 0.0,
+        w: 60.0,
+        h: 40.0,
+    };
 
     #[test]
     fn areas_are_in_proportion_and_inside() {
@@ -83,12 +102,18 @@ mod tests {
         assert_eq!(rects.len(), sizes.len());
         for (r, &size) in rects.iter().zip(&sizes) {
             assert!((r.w * r.h - size as f64).abs() < 1e-6, "{r:?} for {size}");
-            assert!(r.x >= -1e-9 && r.y >= -1e-9 && r.x + r.w < 60.0 + 1e-6 && r.y + r.h < 40.0 + 1e-6, "{r:?}");
+            assert!(
+                r.x >= -1e-9 && r.y >= -1e-9 && r.x + r.w < 60.0 + 1e-6 && r.y + r.h < 40.0 + 1e-6,
+                "{r:?}"
+            );
             let ratio = r.w.max(r.h) / r.w.min(r.h);
             assert!(ratio < 4.0, "{r:?}");
         }
         let apart = |a: &Rect, b: &Rect| {
-            a.x + a.w <= b.x + 1e-6 || b.x + b.w <= a.x + 1e-6 || a.y + a.h <= b.y + 1e-6 || b.y + b.h <= a.y + 1e-6
+            a.x + a.w <= b.x + 1e-6
+                || b.x + b.w <= a.x + 1e-6
+                || a.y + a.h <= b.y + 1e-6
+                || b.y + b.h <= a.y + 1e-6
         };
         for (i, a) in rects.iter().enumerate() {
             assert!(rects[i + 1..].iter().all(|b| apart(a, b)));

@@ -18,6 +18,7 @@ pub(crate) use summary::{Summary, human_count};
 use crate::json::JsonValue;
 
 #[derive(ClapArgs, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub(crate) struct Args {
     /// A GGUF file, any shard of a split set, a folder with one model, or an address
     file: PathBuf,

@@ -174,7 +174,7 @@ fn vocabulary(metadata: &Metadata) -> Option<Vocabulary> {
         Some(Special {
             role: role.to_owned(),
             id,
-            text: text.map(|t| t.into_owned()),
+            text: text.map(std::borrow::Cow::into_owned),
         })
     });
     Some(Vocabulary {

@@ -1,5 +1,6 @@
 //! The report for people.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use gguf::{Array, Outline, Shape, Value};
@@ -111,10 +112,7 @@ fn summary(s: &Summary, h: &Header) -> String {
 fn parameters(s: &Summary) -> String {
     let mut text = human_count(s.parameters);
     if let (Some(active), Some(n), Some(used)) = (s.active_parameters, s.experts, s.experts_used) {
-        text.push_str(&format!(
-            ", {} active ({used} of {n} experts)",
-            human_count(active)
-        ));
+        let _ = write!(text, ", {} active ({used} of {n} experts)", human_count(active));
     }
     text
 }
@@ -131,12 +129,12 @@ fn file_type(s: &Summary) -> Option<String> {
 fn layers(s: &Summary) -> Option<String> {
     let mut text = s.layers?.to_string();
     if let Some(n) = s.embedding_length {
-        text.push_str(&format!(", embedding {n}"));
+        let _ = write!(text, ", embedding {n}");
     }
     if let Some(n) = s.heads {
-        text.push_str(&format!(", heads {n}"));
+        let _ = write!(text, ", heads {n}");
         if let Some(kv) = s.kv_heads {
-            text.push_str(&format!(" ({kv} KV)"));
+            let _ = write!(text, " ({kv} KV)");
         }
     }
     Some(text)
@@ -145,15 +143,15 @@ fn layers(s: &Summary) -> Option<String> {
 fn vocabulary(v: &Vocabulary) -> String {
     let mut text = count(v.tokens, "token");
     if let Some(model) = &v.model {
-        text.push_str(&format!(", {}", model.escape_debug()));
+        let _ = write!(text, ", {}", model.escape_debug());
         if let Some(pre) = &v.pre {
-            text.push_str(&format!(" ({})", pre.escape_debug()));
+            let _ = write!(text, " ({})", pre.escape_debug());
         }
     }
     for special in &v.special {
-        text.push_str(&format!("; {} {}", special.role.escape_debug(), special.id));
+        let _ = write!(text, "; {} {}", special.role.escape_debug(), special.id);
         match &special.text {
-            Some(token) => text.push_str(&format!(" {}", preview(&Value::from(token.as_str()), 0, 24))),
+            Some(token) => drop(write!(text, " {}", preview(&Value::from(token.as_str()), 0, 24))),
             None => text.push_str(" (not in the vocabulary)"),
         }
     }

@@ -1,5 +1,7 @@
 //! What is shown, and what keys do to it.
 
+use std::fmt::Write;
+
 use gguf::{GgufFile, Outline, TensorInfo, Value};
 use gguf_cli::{human_bytes, preview_cut};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -133,7 +135,7 @@ impl<'a> State<'a> {
         if file.parts().len() > 1 {
             let path = file.part(t).path();
             let name = path.file_name().unwrap_or(path.as_os_str());
-            text.push_str(&format!(" of {}", name.to_string_lossy()));
+            let _ = write!(text, " of {}", name.to_string_lossy());
         }
         text
     }
