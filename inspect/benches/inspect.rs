@@ -129,14 +129,14 @@ fn heads(c: &mut Criterion) {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         for command in ["show", "check", "estimate"] {
             group.bench_function(format!("{command}/{name}"), |b| {
-                b.iter(|| inspect(&[command], path))
+                b.iter(|| inspect(&[command], path));
             });
         }
     }
     group.finish();
 }
 
-/// A file of pseudo-random Q4_K blocks.
+/// A file of pseudo-random `Q4_K` blocks.
 fn weights(folder: &Path) -> PathBuf {
     let path = folder.join("weights.gguf");
     let n_tensors = 64;
@@ -177,7 +177,7 @@ fn data(c: &mut Criterion) {
     group.throughput(Throughput::Bytes(std::fs::metadata(&path).unwrap().len()));
     group.bench_function("read", |b| b.iter(|| read(&path)));
     group.bench_function("check --data", |b| {
-        b.iter(|| inspect(&["check", "--data"], &path))
+        b.iter(|| inspect(&["check", "--data"], &path));
     });
     group.bench_function("hash", |b| b.iter(|| inspect(&["hash"], &path)));
     group.finish();
