@@ -19,7 +19,7 @@
 //! - the **forward pass** as a [`spec::ModelSpec`], plain data that the runtime interprets.
 //!
 //! Beside that the crate has tables that all programs share: [`component`], which part of a model a tensor belongs to,
-//! whatever the architecture; [`file_type`], the names that people ask for
+//! whatever the architecture; [`attributes`], what the metadata of any architecture say; [`file_type`], the names that people ask for
 //! (`Q4_K_M`), and [`vocab`], how each pre-tokenizer cuts text.
 //!
 //! The crate knows no kernels, opens no files of its own and runs no code of a checkpoint. It refuses an
@@ -27,6 +27,7 @@
 //! model has.
 
 pub mod arch;
+pub mod attributes;
 pub mod check;
 pub mod component;
 pub mod effects;
@@ -38,6 +39,7 @@ pub mod names;
 pub mod spec;
 pub mod vocab;
 
+pub use attributes::Attributes;
 pub use check::check;
 pub use component::Component;
 pub use error::{Error, Result};
