@@ -23,9 +23,7 @@ mod collect;
 mod coverage;
 mod run;
 
-use gguf_runtime::options::TwoLetter;
-
 /// The program.
 pub fn main() -> std::process::ExitCode {
-    gguf_cli::run(|TwoLetter(args): TwoLetter<args::Args>| run::run(&args))
+    gguf_cli::run(|args: args::Args| run::run(&args))
 }

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{check, diff, hash, report, show};
+use crate::{check, diff, estimate, hash, report, show};
 
 /// Shows, checks and edits GGUF files; `gguf-inspect FILE` is short for `gguf-inspect show FILE`
 #[derive(Debug, Parser)]
@@ -24,6 +24,8 @@ pub(crate) enum Command {
     Hash(hash::Args),
     /// Write a page about a model for a browser
     Report(report::Args),
+    /// Estimate the memory to run a model: weights, cache, compute buffers
+    Estimate(estimate::Args),
 }
 
 impl Command {
@@ -34,6 +36,7 @@ impl Command {
             Self::Diff(args) => diff::run(args),
             Self::Hash(args) => hash::run(args),
             Self::Report(args) => report::run(args),
+            Self::Estimate(args) => estimate::run(args),
         }
     }
 }

@@ -17,6 +17,7 @@ mod args;
 mod check;
 mod diff;
 mod hash;
+mod estimate;
 mod json;
 mod report;
 mod show;

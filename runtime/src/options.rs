@@ -1,9 +1,6 @@
 //! Command-line options that the programs over a [`crate::Session`] share.
 
-use std::ffi::OsString;
-
-use clap::error::Error;
-use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser};
+use clap::Args;
 
 use crate::chunks::ChunkSettings;
 
@@ -11,7 +8,7 @@ use crate::chunks::ChunkSettings;
 #[derive(Args, Clone, Copy, Debug)]
 pub struct UbatchArgs {
     /// Tokens that go through the layers together (short: -ub)
-    #[arg(long, value_name = "N", default_value_t = 512)]
+    #[arg(long, alias = "ub", value_name = "N", default_value_t = 512)]
     pub ubatch_size: usize,
 }
 
@@ -51,49 +48,10 @@ impl ChunkArgs {
     }
 }
 
-/// Options with two letters behind one dash, as llama.cpp has them, with their long form.
-const TWO_LETTERS: &[(&str, &str)] = &[("-ub", "--ubatch-size")];
-
-/// A command line that also understands [`TWO_LETTERS`], which clap alone would read as two options.
-#[derive(Clone, Copy, Debug)]
-pub struct TwoLetter<A>(pub A);
-
-impl<A: FromArgMatches> FromArgMatches for TwoLetter<A> {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        A::from_arg_matches(matches).map(Self)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        self.0.update_from_arg_matches(matches)
-    }
-}
-
-impl<A: CommandFactory> CommandFactory for TwoLetter<A> {
-    fn command() -> Command {
-        A::command()
-    }
-
-    fn command_for_update() -> Command {
-        A::command_for_update()
-    }
-}
-
-impl<A: Parser> Parser for TwoLetter<A> {
-    fn try_parse_from<I, T>(args: I) -> Result<Self, Error>
-    where
-        I: IntoIterator<Item = T>,
-        T: Into<OsString> + Clone,
-    {
-        let long = |arg: OsString| -> OsString {
-            let known = TWO_LETTERS.iter().find(|(short, _)| arg == *short);
-            known.map_or(arg.clone(), |(_, long)| long.into())
-        };
-        A::try_parse_from(args.into_iter().map(|a| long(a.into()))).map(Self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::{CommandFactory, Parser};
+
     use super::*;
 
     #[derive(Debug, Parser)]
@@ -103,15 +61,15 @@ mod tests {
     }
 
     #[test]
-    fn two_letters_are_one_option() {
-        let parse = |line: &str| TwoLetter::<Line>::try_parse_from(line.split(' '));
-        let args = parse("x -b 64 -ub 16 -c 32").unwrap().0.chunks;
+    fn settings_have_their_usual_values() {
+        let parse = |line: &str| Line::try_parse_from(line.split(' '));
+        let args = parse("x -b 64 --ub 16 -c 32").unwrap().chunks;
         assert_eq!(
             (args.batch_size, args.ubatch.ubatch_size, args.ctx_size),
             (64, 16, Some(32))
         );
-        assert_eq!(parse("x").unwrap().0.chunks.ubatch.ubatch_size, 512);
-        assert!(parse("x -ub").is_err());
+        assert_eq!(parse("x").unwrap().chunks.ubatch.ubatch_size, 512);
+        assert!(parse("x --ub").is_err());
         Line::command().debug_assert();
     }
 }

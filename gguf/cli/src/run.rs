@@ -10,16 +10,18 @@ use crate::{Failure, Result};
 
 /// Runs a program: parses `A` from the command line, calls `f`, prints a failure as one line `error: ..` to
 /// stderr and maps it to the exit code. A closed pipe on stdout is success. An unknown level in `GGUF_CPU` is
-/// refused first, whether or not the program computes anything.
+/// refused first, whether or not the program computes anything. An option's alias of several letters may stand behind
+/// one dash: `-ub`.
 pub fn run<A: clap::Parser>(f: impl FnOnce(A) -> Result<()>) -> ExitCode {
-    execute(std::env::args_os().collect(), f)
+    execute(long_aliases(&A::command(), std::env::args_os().collect()), f)
 }
 
 /// As [`run`], for a program with subcommands that has a usual one: `default` is put in where the command line
 /// names none. Options may stand in front of the subcommand.
 pub fn run_with_default<A: clap::Parser>(default: &str, f: impl FnOnce(A) -> Result<()>) -> ExitCode {
-    let args = subcommand_first(&A::command(), std::env::args_os().collect(), default);
-    execute(args, f)
+    let command = A::command();
+    let args = long_aliases(&command, std::env::args_os().collect());
+    execute(subcommand_first(&command, args, default), f)
 }
 
 fn execute<A: clap::Parser>(args: Vec<OsString>, f: impl FnOnce(A) -> Result<()>) -> ExitCode {
@@ -44,6 +46,22 @@ fn execute<A: clap::Parser>(args: Vec<OsString>, f: impl FnOnce(A) -> Result<()>
     };
     say(&format!("error: {}", line.replace('\n', " ")));
     ExitCode::from(code)
+}
+
+/// Options with several letters behind one dash, as llama.cpp has them (`-ub`), which clap alone would read as several
+/// options: an option that has the letters as an alias gets its second dash.
+fn long_aliases(command: &clap::Command, mut args: Vec<OsString>) -> Vec<OsString> {
+    let commands = || std::iter::once(command).chain(command.get_subcommands());
+    let options = || commands().flat_map(clap::Command::get_arguments);
+    let known = |name: &str| options().any(|a| a.get_all_aliases().is_some_and(|all| all.contains(&name)));
+    let ours = args.iter().position(|a| a == "--").unwrap_or(args.len());
+    for arg in args.iter_mut().take(ours).skip(1) {
+        let name = arg.to_str().and_then(|a| a.strip_prefix('-'));
+        if let Some(name) = name.filter(|name| known(name)) {
+            *arg = format!("--{name}").into();
+        }
+    }
+    args
 }
 
 /// clap's message about a wrong command line on one line, without the usage that follows it.
@@ -89,7 +107,9 @@ fn subcommand_first(command: &clap::Command, mut args: Vec<OsString>, default: &
 fn takes_next(command: &clap::Command, option: &str) -> bool {
     let mut options = command.get_subcommands().flat_map(clap::Command::get_arguments);
     options.any(|a| {
-        let long = a.get_long().is_some_and(|l| option.strip_prefix("--") == Some(l));
+        let name = option.strip_prefix("--").unwrap_or_default();
+        let alias = a.get_all_aliases().is_some_and(|all| all.contains(&name));
+        let long = alias || a.get_long() == Some(name);
         let short = a
             .get_short()
             .is_some_and(|s| option.strip_prefix('-').is_some_and(|o| o.chars().eq([s])));
@@ -103,7 +123,7 @@ mod tests {
 
     use clap::{Parser, Subcommand};
 
-    use super::{subcommand_first, usage_line};
+    use super::{long_aliases, subcommand_first, usage_line};
 
     #[derive(Debug, Parser)]
     struct Cli {
@@ -117,7 +137,7 @@ mod tests {
             file: String,
             #[arg(long)]
             json: bool,
-            #[arg(short, long)]
+            #[arg(short, long, alias = "ke")]
             key: Option<String>,
         },
         Check {
@@ -132,7 +152,8 @@ mod tests {
             .chain(line.split_whitespace())
             .map(Into::into)
             .collect();
-        let args = subcommand_first(&<Cli as clap::CommandFactory>::command(), args, "show");
+        let command = <Cli as clap::CommandFactory>::command();
+        let args = subcommand_first(&command, long_aliases(&command, args), "show");
         Cli::try_parse_from(args).map(|c| c.command)
     }
 
@@ -152,6 +173,7 @@ mod tests {
             ("--key check f", show(false, Some("check"))),
             ("-k check f", show(false, Some("check"))),
             ("--key=check f", show(false, Some("check"))),
+            ("-ke check f", show(false, Some("check"))),
             ("-- f", show(false, None)),
             (
                 "--json check f",

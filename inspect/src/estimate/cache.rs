@@ -51,13 +51,21 @@ pub(super) struct LayerCache {
 
 impl Cache {
     /// The caches of the layers; what metadata do not tell is left out with a line in `left_out`.
-    pub(super) fn of(a: Attributes<'_>, layers: &[Layer], run: &Run, left_out: &mut Vec<String>) -> Result<Self> {
+    pub(super) fn of(
+        a: Attributes<'_>,
+        layers: &[Layer],
+        run: &Run,
+        left_out: &mut Vec<String>,
+    ) -> Result<Self> {
         let cells = round_up(run.n_ctx.div_ceil(run.n_seq))?;
         let windows = Windows::of(a, cells, run, left_out)?;
         let state = state(a, left_out, layers)?;
         let heads = a.head_count_kv();
         if heads.is_none() && layers.iter().any(|l| l.keys || !l.recurrent) {
-            left_out.push(format!("keys and values: {}", a.absence("attention.head_count_kv")));
+            left_out.push(format!(
+                "keys and values: {}",
+                a.absence("attention.head_count_kv")
+            ));
         }
         let n_attending = attending(a, layers.len());
         let mut cache = Self {
@@ -70,7 +78,14 @@ impl Cache {
             let n_heads = head_count(heads.as_ref(), i, left_out);
             if n_heads > 0 && i < n_attending.with_cache && (layer.keys || !layer.recurrent) {
                 let window = windows.as_ref().filter(|w| w.pattern.has_window(i));
-                one = attention(a, n_heads, window.map_or(cells, |w| w.cells), window.is_some(), run, left_out)?;
+                one = attention(
+                    a,
+                    n_heads,
+                    window.map_or(cells, |w| w.cells),
+                    window.is_some(),
+                    run,
+                    left_out,
+                )?;
             }
             if i < n_attending.computed && (layer.recurrent || (!layer.seen && n_heads == 0)) {
                 one.state = state;
@@ -151,10 +166,17 @@ fn attention(
         (a.key_length(), a.value_length())
     };
     let (Some(key_length), Some(value_length)) = lengths else {
-        note(left_out, &format!("keys and values: {}", a.absence("attention.key_length")));
+        note(
+            left_out,
+            &format!("keys and values: {}", a.absence("attention.key_length")),
+        );
         return Ok(LayerCache::default());
     };
-    let value_length = if a.mla_lengths().is_some() { 0 } else { value_length };
+    let value_length = if a.mla_lengths().is_some() {
+        0
+    } else {
+        value_length
+    };
     let cells = product("the cache", &[cells, run.n_seq])?;
     let bytes = |format, what, length| {
         let row = row_bytes(format, what, length)?;
@@ -194,9 +216,11 @@ fn state(a: Attributes<'_>, left_out: &mut Vec<String>, layers: &[Layer]) -> Res
             let rolling = times(&[3, kernel.saturating_sub(1), heads, width]);
             return Some(both(rolling, times(&[width, width, heads])));
         }
-        if let (Some(kernel), Some(inner), Some(size)) =
-            (uint("ssm.conv_kernel"), uint("ssm.inner_size"), uint("ssm.state_size"))
-        {
+        if let (Some(kernel), Some(inner), Some(size)) = (
+            uint("ssm.conv_kernel"),
+            uint("ssm.inner_size"),
+            uint("ssm.state_size"),
+        ) {
             let groups = uint("ssm.group_count").unwrap_or(0);
             let columns = times(&[2, groups, size]).and_then(|n| sum("the states", [inner, n]));
             let rolling = columns.and_then(|n| times(&[kernel.saturating_sub(1), n]));

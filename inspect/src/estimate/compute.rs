@@ -87,7 +87,10 @@ impl Compute {
 /// The sum of numbers, each so many times.
 fn total(terms: &[(u64, u64)]) -> Result<u64> {
     terms.iter().try_fold(0, |all, &(n, elems)| {
-        sum("the compute buffers", [all, product("the compute buffers", &[n, elems])?])
+        sum(
+            "the compute buffers",
+            [all, product("the compute buffers", &[n, elems])?],
+        )
     })
 }
 
@@ -100,10 +103,17 @@ fn attention(a: Attributes<'_>, cache: &Cache, run: &Run) -> Result<u64> {
         if layer.head_count_kv == 0 {
             continue;
         }
-        let heads = heads.as_ref().and_then(|h| h.at(i)).unwrap_or(layer.head_count_kv);
+        let heads = heads
+            .as_ref()
+            .and_then(|h| h.at(i))
+            .unwrap_or(layer.head_count_kv);
         let heads = heads.min(MAX_NUMBER);
         let value = layer.value_length.max(value_of_key);
-        let scores = if run.flash_attn { 0 } else { layer.cells / run.n_seq };
+        let scores = if run.flash_attn {
+            0
+        } else {
+            layer.cells / run.n_seq
+        };
         let (key_mla, value_mla) = a.mla_lengths().unwrap_or((0, 0));
         let of_head = total(&[
             (2, layer.key_length),
@@ -141,6 +151,12 @@ fn recurrent(a: Attributes<'_>, cache: &Cache, bytes: &impl Fn(u64) -> Result<u6
     if state == 0 {
         return Ok(0);
     }
-    let inner = a.uint("ssm.inner_size").or_else(|| a.embedding_length()).unwrap_or(0);
-    sum("the states", [bytes(total(&[(6, inner.min(MAX_NUMBER))])?)?, state])
+    let inner = a
+        .uint("ssm.inner_size")
+        .or_else(|| a.embedding_length())
+        .unwrap_or(0);
+    sum(
+        "the states",
+        [bytes(total(&[(6, inner.min(MAX_NUMBER))])?)?, state],
+    )
 }

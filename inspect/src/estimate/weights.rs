@@ -18,7 +18,7 @@ pub(super) struct Part {
     pub(super) bytes: u64,
 }
 
-fn name<S: serde::Serializer>(component: &Component, s: S) -> Result<S::Ok, S::Error> {
+fn name<S: serde::Serializer>(component: &Component, s: S) -> std::result::Result<S::Ok, S::Error> {
     s.serialize_str(component.name())
 }
 

@@ -131,7 +131,7 @@ fn bits(file: &GgufFile, parts: &Parts) -> String {
     format!(
         "<h2>Bits by layer</h2>{}<h2>Type of each tensor</h2>{}",
         html::layer_bits(parts),
-        html::heat(&grid, "bits", false)
+        html::heat(&grid, "bits", true)
     )
 }
 

@@ -4,9 +4,7 @@ mod args;
 mod report;
 mod run;
 
-use crate::options::TwoLetter;
-
 /// The program.
 pub fn main() -> std::process::ExitCode {
-    gguf_cli::run(|TwoLetter(args): TwoLetter<args::Args>| run::run(&args))
+    gguf_cli::run(|args: args::Args| run::run(&args))
 }

@@ -10,9 +10,7 @@ mod report;
 mod run;
 pub mod score;
 
-use crate::options::TwoLetter;
-
 /// The program.
 pub fn main() -> std::process::ExitCode {
-    gguf_cli::run(|TwoLetter(args): TwoLetter<args::Args>| run::run(&args))
+    gguf_cli::run(|args: args::Args| run::run(&args))
 }
