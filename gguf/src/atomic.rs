@@ -8,7 +8,7 @@ use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -218,6 +218,39 @@ fn copy_in_kernel(from: &File, at: &mut u64, to: &File, n: usize) -> rustix::io:
 fn copy_in_kernel(_: &File, _: &mut u64, _: &File, _: usize) -> rustix::io::Result<usize> {
     Err(Errno::NOSYS)
 }
+
+/// The name under which [`write_journal`] writes: one that a later run knows, so that a stop leaves no file for ever.
+pub(crate) fn journal_part(path: &Path) -> PathBuf {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    part.into()
+}
+
+/// Writes a small file that the same program reads again, in place of one that is there. The caller keeps others
+/// from doing the same.
+pub(crate) fn write_journal(path: &Path, bytes: &[u8]) -> Result<()> {
+    let part = journal_part(path);
+    let write = || {
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .custom_flags(NO_FOLLOW)
+            .open(&part)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        rustix::fs::rename(&part, path)?;
+        Ok(())
+    };
+    if let Err(e) = write() {
+        drop(std::fs::remove_file(&part));
+        return Err(write_error(e, path));
+    }
+    sync_folder(folder_of(path))
+}
+
+/// Flag to open a file that must not be a symbolic link.
+pub(crate) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Renames to a name that nothing has.
 pub(crate) fn rename_new(part: &Path, path: &Path) -> Result<()> {

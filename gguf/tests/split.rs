@@ -10,13 +10,16 @@ use gguf::{Error, GgufFile, OpenOptions};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
+#[expect(clippy::unnecessary_wraps, reason = "a listener may stop the work")]
 fn quiet(_: u64) -> gguf::Result<()> {
     Ok(())
 }
 
 fn sha256(path: &Path) -> String {
     let digest = Sha256::digest(std::fs::read(path).expect("readable"));
-    digest.iter().map(|b| format!("{b:02x}")).collect()
+    let [high, low] =
+        [0, 16].map(|at| u128::from_be_bytes(digest[at..at + 16].try_into().expect("16 bytes")));
+    format!("{high:032x}{low:032x}")
 }
 
 fn names(folder: &Path) -> Vec<String> {

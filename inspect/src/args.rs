@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{check, diff, estimate, hash, report, show};
+use crate::{check, diff, estimate, hash, merge, report, set, show, split};
 
 /// Shows, checks and edits GGUF files; `gguf-inspect FILE` is short for `gguf-inspect show FILE`
 #[derive(Debug, Parser)]
@@ -26,6 +26,16 @@ pub(crate) enum Command {
     Report(report::Args),
     /// Estimate the memory to run a model: weights, cache, compute buffers
     Estimate(estimate::Args),
+    /// Write one model as several files
+    Split(split::Args),
+    /// Write the shards of a split set as one file
+    Merge(merge::Args),
+    /// Set metadata keys, in place where it fits
+    Set(set::Args),
+    /// Remove metadata keys, in place where it fits
+    Unset(set::unset::Args),
+    /// Give a metadata value another key, in place where it fits
+    RenameKey(set::rename::Args),
 }
 
 impl Command {
@@ -37,6 +47,11 @@ impl Command {
             Self::Hash(args) => hash::run(args),
             Self::Report(args) => report::run(args),
             Self::Estimate(args) => estimate::run(args),
+            Self::Split(args) => split::run(args),
+            Self::Merge(args) => merge::run(args),
+            Self::Set(args) => set::run(args),
+            Self::Unset(args) => set::unset::run(args),
+            Self::RenameKey(args) => set::rename::run(args),
         }
     }
 }

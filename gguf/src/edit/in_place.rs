@@ -1,7 +1,7 @@
 //! Writes a head over the old one, so that a crash at any moment leaves the old head or the way back to it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::journal::{self, Journal};
 use super::plan::changed;
 use super::{Plan, journal_path};
-use crate::atomic::{AtomicFile, folder_of, sync_folder};
+use crate::atomic::{self, folder_of, journal_part, sync_folder};
 use crate::{Error, GgufFile, Result, source, split};
 
 /// How far an edit in place has come.
@@ -98,9 +98,18 @@ pub fn recover(path: &Path) -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     let path = real_path(&split::in_folder(path)?)?;
-    let Some(journal_path) = journal_path(&path).filter(|j| j.symlink_metadata().is_ok()) else {
+    let Some(journal_path) = journal_path(&path) else {
         return Ok(None);
     };
+    let part = journal_part(&journal_path);
+    if part.symlink_metadata().is_ok() {
+        // It was not complete yet when the edit stopped, so the head is as it was.
+        let _file = lock(&path)?;
+        remove(&part)?;
+    }
+    if journal_path.symlink_metadata().is_err() {
+        return Ok(None);
+    }
     let file = lock(&path)?;
     let journal = Journal::decode(&read_journal(&journal_path)?, &journal_path)?;
     let read = |source| Error::Io {
@@ -175,11 +184,11 @@ fn write_journal(path: &Path, journal: &Journal) -> Result<PathBuf> {
     let Some(journal_path) = journal_path(path) else {
         return Err(write_error(path, std::io::ErrorKind::InvalidFilename.into()));
     };
-    let bytes = journal.encode();
-    let mut out = AtomicFile::create(&journal_path, false, &[path], Some(bytes.len() as u64))?;
-    out.write_all(&bytes)
-        .map_err(|e| Error::from_write(e, &journal_path))?;
-    out.commit()?;
+    if journal_path.symlink_metadata().is_ok() {
+        let what = "an earlier edit was interrupted: run the command again";
+        return Err(Error::malformed(path, 0, what));
+    }
+    atomic::write_journal(&journal_path, &journal.encode())?;
     Ok(journal_path)
 }
 

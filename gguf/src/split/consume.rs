@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::journal::Journal;
 use super::{ShardName, plan};
-use crate::atomic::{folder_of, free_bytes, rename_new, sync_folder};
+use crate::atomic::{NO_FOLLOW, folder_of, free_bytes, journal_part, rename_new, sync_folder};
 use crate::pairs::Pairs;
 use crate::{Error, GgufFile, OpenOptions, Result, TensorInfo, copy, key, source};
 
@@ -55,6 +55,24 @@ pub struct Consume {
 /// Whether an unfinished merge to `out` was left behind.
 pub fn is_unfinished(out: &Path) -> bool {
     beside(out, "merge-journal").is_some_and(|path| path.symlink_metadata().is_ok())
+}
+
+/// The output of an unfinished merge in the folder of a shard that is left of it.
+pub fn unfinished_of(shard: &Path) -> Option<PathBuf> {
+    let shard = ShardName::parse(shard)?;
+    let folder = folder_of(shard.prefix());
+    let mut names = std::fs::read_dir(folder).ok()?.flatten().map(|e| e.file_name());
+    names.find_map(|name| {
+        let out = name
+            .to_str()?
+            .strip_prefix('.')?
+            .strip_suffix(".merge-journal")?
+            .to_owned();
+        let journal = Journal::read(&folder.join(name)).ok()?;
+        let same = shard.prefix().file_name().and_then(|n| n.to_str()) == Some(&journal.prefix)
+            && shard.count as usize == journal.ends.len();
+        same.then(|| folder.join(out))
+    })
 }
 
 fn beside(out: &Path, suffix: &str) -> Option<PathBuf> {
@@ -168,6 +186,12 @@ impl Consume {
         (1..=self.count()).map(|no| self.shards.path(no)).collect()
     }
 
+    /// Tensors of the merged file.
+    pub fn n_tensors(&self) -> usize {
+        let n = self.journal.tensors.last().copied().unwrap_or(0);
+        usize::try_from(n).unwrap_or(usize::MAX)
+    }
+
     /// Shards that are merged already.
     pub fn n_done(&self) -> u32 {
         self.journal.done
@@ -214,7 +238,7 @@ impl Consume {
     fn tensors(&self, no: u32) -> Range<usize> {
         let n = |no: u32| {
             let n = no.checked_sub(1).map_or(0, |i| self.journal.tensors[i as usize]);
-            usize::try_from(n).expect("checked against the part file")
+            usize::try_from(n).unwrap_or(usize::MAX)
         };
         n(no - 1)..n(no)
     }
@@ -406,7 +430,7 @@ impl Consume {
             .write(true)
             .create(fresh)
             .truncate(false)
-            .custom_flags(no_follow())
+            .custom_flags(NO_FOLLOW)
             .open(path)
             .map_err(io("open", path))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)
@@ -432,6 +456,8 @@ impl Consume {
 fn finish(journal: &Path, on: &mut dyn FnMut(Step) -> Result<()>) -> Result<()> {
     on(Step::Renamed)?;
     std::fs::remove_file(journal).map_err(io("remove", journal))?;
+    // What a stop while the journal was written has left.
+    drop(std::fs::remove_file(journal_part(journal)));
     sync_folder(folder_of(journal))
 }
 
@@ -486,10 +512,6 @@ fn sha256(path: &Path, range: Range<u64>, on: &mut dyn FnMut(Step) -> Result<()>
         on(Step::Bytes(bytes.len() as u64))
     })?;
     Ok(hash.finalize().into())
-}
-
-fn no_follow() -> i32 {
-    i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0)
 }
 
 /// Drops what the page cache has of a range, so that it is read from the disk.

@@ -5,13 +5,13 @@
 //! `name`, the shards' name up to the numbers; `sha256`, the digest of all lines before.
 
 use std::fmt::Write as _;
-use std::io::{Read, Write as _};
+use std::io::Read;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use super::MAX_SHARDS;
-use crate::atomic::AtomicFile;
+use crate::atomic::write_journal;
 use crate::{Error, Result};
 
 const TITLE: &str = "GGUF merge journal 1";
@@ -111,11 +111,7 @@ impl Journal {
 
     /// Puts the journal on disk in place of the one before.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
-        let text = self.encode();
-        let mut out = AtomicFile::create(path, true, &[], Some(text.len() as u64))?;
-        out.write_all(text.as_bytes())
-            .map_err(|e| Error::from_write(e, path))?;
-        out.commit()
+        write_journal(path, self.encode().as_bytes())
     }
 
     /// Reads a journal.

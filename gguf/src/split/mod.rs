@@ -11,7 +11,7 @@ mod write;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-pub use consume::{Consume, Step, is_unfinished};
+pub use consume::{Consume, Step, is_unfinished, unfinished_of};
 pub use plan::{Limits, Shard, merged, plan};
 pub use write::{merge, outputs, write};
 

@@ -1,0 +1,105 @@
+//! Plans an edit, shows it and carries it out.
+
+use std::path::Path;
+
+use gguf::edit::{self, Change, Plan, Room};
+use gguf::validate::{self, Finding};
+use gguf::{GgufFile, OpenOptions};
+use gguf_cli::{Failure, Progress, Result, Unit, print_json, warn, write_data};
+
+use super::EditArgs;
+use super::report::Report;
+
+/// A file and how to change it.
+pub(super) struct Job<'a> {
+    pub(super) file: &'a Path,
+    pub(super) args: &'a EditArgs,
+}
+
+impl Job<'_> {
+    /// Takes an interrupted edit back, then makes the changes that `changes` finds for the file. It may add notices.
+    pub(super) fn run(
+        &self,
+        changes: impl FnOnce(&GgufFile, &mut Vec<String>) -> Result<Vec<Change>>,
+    ) -> Result<()> {
+        // A copy leaves the file alone, and so does a look.
+        let restored = if self.args.dry_run || self.args.output.is_some() {
+            None
+        } else {
+            edit::recover(self.file)?
+        };
+        if let Some(journal) = &restored {
+            warn(&format!(
+                "an earlier edit was interrupted: the old head was restored from `{}`",
+                journal.display()
+            ));
+        }
+        let file = OpenOptions::new().alone().open(self.file)?;
+        let mut notes = Vec::new();
+        let changes = changes(&file, &mut notes)?;
+        if changes.is_empty() && self.args.room() == Room::Keep {
+            return match restored {
+                Some(_) => Ok(()),
+                None => Err(Failure::Usage(format!(
+                    "nothing to do for `{}`: give KEY=VALUE (no edit of it was interrupted)",
+                    file.path().display()
+                ))),
+            };
+        }
+        let plan = edit::plan(&file, &changes, self.args.room())?;
+        self.note(&notes);
+        for finding in new_findings(&file, plan.head()) {
+            warn(&format!(
+                "{}: {}; {}",
+                finding.object, finding.what, finding.remedy
+            ));
+        }
+        let report = Report::of(self, &file, &changes, &plan);
+        if !self.args.dry_run {
+            self.apply(&plan)?;
+        }
+        if self.args.json {
+            return print_json(&report);
+        }
+        write_data(|out| report.write(out))
+    }
+
+    fn note(&self, notes: &[String]) {
+        let progress = Progress::new("", 0, Unit::Bytes, self.args.talk.quiet);
+        for note in notes {
+            progress.note(&format!("notice: {note}"));
+        }
+    }
+
+    fn apply(&self, plan: &Plan) -> Result<()> {
+        if self.args.output.is_none() && (plan.is_nothing() || plan.is_in_place()) {
+            return Ok(plan.apply_in_place(&mut |_| Ok(()))?);
+        }
+        let progress = Progress::new(
+            "copying",
+            plan.copy_bytes().saturating_mul(2),
+            Unit::Bytes,
+            self.args.talk.quiet,
+        );
+        let mut on = |n| {
+            progress.add(n);
+            Ok(())
+        };
+        match &self.args.output {
+            Some(out) => plan.copy_to(out, self.args.existing.force, &mut on)?,
+            None => plan.replace(&mut on)?,
+        }
+        progress.finish();
+        Ok(())
+    }
+}
+
+/// What is wrong with the metadata after a change and was not before.
+fn new_findings(before: &GgufFile, after: &GgufFile) -> Vec<Finding> {
+    let old = validate::metadata(before);
+    let known = |f: &Finding| old.iter().any(|o| (&o.object, &o.what) == (&f.object, &f.what));
+    validate::metadata(after)
+        .into_iter()
+        .filter(|f| !known(f))
+        .collect()
+}

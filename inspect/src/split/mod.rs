@@ -1,0 +1,211 @@
+//! `gguf-inspect split`: one model as several files.
+
+use std::path::{Path, PathBuf};
+
+use gguf::atomic::AtomicFile;
+use gguf::split::{self, Limits, Shard, ShardName};
+use gguf::{GgufFile, Part, limits};
+use gguf_cli::{
+    Failure, OutputArgs, Progress, Result, TalkArgs, Unit, human_bytes, print_json, table, write_data,
+};
+use serde::Serialize;
+
+/// Tensors to a shard where no limit is given, as in llama.cpp.
+const USUAL_TENSORS: u64 = 128;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The model: a file, any shard of a split set, which is split anew, or a folder with one model
+    input: PathBuf,
+    /// Folder and name of the shards, to which `-00001-of-00003.gguf` is added; in a folder the model's name is used
+    output: PathBuf,
+    /// Most bytes of tensor data in a shard: 4M, 2G (decimal units, as in llama.cpp)
+    #[arg(long, value_name = "SIZE", value_parser = parse_decimal, conflicts_with = "max_tensors")]
+    #[arg(aliases = ["max_size", "split-max-size", "split_max_size"])]
+    max_size: Option<u64>,
+    /// Most tensors in a shard; 128 if there is no limit
+    #[arg(long, value_name = "N", aliases = ["max_tensors", "split-max-tensors", "split_max_tensors"])]
+    max_tensors: Option<u64>,
+    /// Put the metadata alone into the first shard
+    #[arg(long, alias = "no_tensor_first_split")]
+    no_tensor_first_split: bool,
+    /// Show the plan and write nothing
+    #[arg(long, alias = "dry_run")]
+    dry_run: bool,
+    /// Write JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    existing: OutputArgs,
+    #[command(flatten)]
+    talk: TalkArgs,
+}
+
+/// What is written.
+#[derive(Serialize)]
+struct Report {
+    input: String,
+    tensors: usize,
+    bytes: u64,
+    shards: Vec<ShardReport>,
+    written: bool,
+}
+
+#[derive(Serialize)]
+struct ShardReport {
+    file: String,
+    tensors: usize,
+    first_tensor: Option<String>,
+    bytes: u64,
+}
+
+impl Report {
+    fn of(file: &GgufFile, shards: &[Shard], outputs: &[(PathBuf, u64)], written: bool) -> Self {
+        let reports = shards
+            .iter()
+            .zip(outputs)
+            .map(|(shard, (path, bytes))| ShardReport {
+                file: path.display().to_string(),
+                tensors: shard.layout.tensors.len(),
+                first_tensor: shard.layout.tensors.first().map(|t| t.name.clone()),
+                bytes: *bytes,
+            });
+        Self {
+            input: file.path().display().to_string(),
+            tensors: file.tensors.len(),
+            bytes: outputs.iter().map(|(_, bytes)| bytes).sum(),
+            shards: reports.collect(),
+            written,
+        }
+    }
+
+    fn text(&self) -> String {
+        let rows: Vec<Vec<String>> = self
+            .shards
+            .iter()
+            .map(|s| {
+                vec![
+                    s.file.clone(),
+                    s.tensors.to_string(),
+                    s.first_tensor.clone().unwrap_or_else(|| "-".to_owned()),
+                    s.bytes.to_string(),
+                ]
+            })
+            .collect();
+        table(&["shard", "tensors", "first tensor", "bytes"], &rows, &[1, 3])
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let file = GgufFile::open(&args.input)?;
+    file.require_sound()?;
+    let limits = match (args.max_size, args.max_tensors) {
+        (Some(bytes), _) => Limits::Bytes(bytes),
+        (None, n) => Limits::Tensors(n.unwrap_or(USUAL_TENSORS)),
+    };
+    let shards = split::plan(&file, limits, args.no_tensor_first_split)?;
+    let prefix = prefix(&args.output, file.path())?;
+    let outputs = split::outputs(&shards, &prefix);
+    let report = Report::of(&file, &shards, &outputs, !args.dry_run);
+    let progress = Progress::new("splitting", report.bytes, Unit::Bytes, args.talk.quiet);
+    if !args.json {
+        write_data(|out| writeln!(out, "{}", report.text()))?;
+    }
+    notices(&report, &shards, limits, &progress);
+    if args.dry_run {
+        let inputs: Vec<&Path> = file.parts().iter().map(Part::path).collect();
+        AtomicFile::check_all(&outputs, args.existing.force, &inputs)?;
+    } else {
+        split::write(&file, &shards, &prefix, args.existing.force, &mut |n| {
+            progress.add(n);
+            Ok(())
+        })?;
+    }
+    progress.note(&format!(
+        "{} {} shards, {} tensors, {} bytes ({})",
+        if args.dry_run { "would write" } else { "wrote" },
+        report.shards.len(),
+        report.tensors,
+        report.bytes,
+        human_bytes(report.bytes)
+    ));
+    progress.finish();
+    if args.json { print_json(&report) } else { Ok(()) }
+}
+
+/// Says where a shard is not what a user may expect.
+fn notices(report: &Report, shards: &[Shard], limits: Limits, progress: &Progress) {
+    if report.shards.len() == 1 {
+        progress.note("notice: the whole model is within the limit: one shard");
+    }
+    let Limits::Bytes(limit) = limits else {
+        return;
+    };
+    for shard in shards {
+        let Some(tensor) = shard.layout.tensors.first() else {
+            continue;
+        };
+        let alignment = shard.layout.alignment.max(limits::DEFAULT_ALIGNMENT);
+        if tensor.n_bytes.next_multiple_of(alignment) > limit {
+            progress.note(&format!(
+                "notice: tensor `{}` has {} bytes, more than the limit: it gets a shard of its own",
+                tensor.name, tensor.n_bytes
+            ));
+        }
+    }
+}
+
+/// Folder and name of the shards.
+fn prefix(output: &Path, input: &Path) -> Result<PathBuf> {
+    if !output.is_dir() && !output.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        return Ok(output.to_owned());
+    }
+    let name = match ShardName::parse(input) {
+        Some(name) => name.prefix().file_name().map(ToOwned::to_owned),
+        None => input.file_stem().map(ToOwned::to_owned),
+    };
+    match name {
+        Some(name) => Ok(output.join(name)),
+        None => Err(Failure::Usage(format!(
+            "`{}` is a folder: give a name for the shards in it",
+            output.display()
+        ))),
+    }
+}
+
+/// A number of bytes in decimal units, as llama.cpp's splitter takes it.
+fn parse_decimal(text: &str) -> std::result::Result<u64, String> {
+    let wrong = || "expected a size such as 500M or 2G".to_owned();
+    let (digits, unit) = match text.char_indices().next_back().ok_or_else(wrong)? {
+        (_, '0'..='9') => (text, 1),
+        (at, 'k' | 'K') => (&text[..at], 1_000),
+        (at, 'm' | 'M') => (&text[..at], 1_000_000),
+        (at, 'g' | 'G') => (&text[..at], 1_000_000_000),
+        (at, 't' | 'T') => (&text[..at], 1_000_000_000_000),
+        _ => return Err(wrong()),
+    };
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let n = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    match n {
+        Some(0) => Err("expected more than 0 bytes".to_owned()),
+        Some(n) => Ok(n),
+        None => Err("expected a size of at most 64 bits".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_decimal;
+
+    #[test]
+    fn sizes_have_decimal_units() {
+        assert_eq!(parse_decimal("4M"), Ok(4_000_000));
+        assert_eq!(parse_decimal("2g"), Ok(2_000_000_000));
+        assert_eq!(parse_decimal("123"), Ok(123));
+        for wrong in ["", "M", "-4M", "4.5M", "4X", "0", "99999999999T", "4 M"] {
+            assert!(parse_decimal(wrong).is_err(), "{wrong}");
+        }
+    }
+}
