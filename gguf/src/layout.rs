@@ -61,7 +61,7 @@ impl Layout {
         for tensor in &tensors {
             encode_tensor(&mut list, tensor);
         }
-        let mut head = pairs.head(3, tensors.len() as u64, &list);
+        let mut head = pairs.head(3, tensors.len() as u64, &list, alignment);
         let padded = usize::try_from(alignment).expect("at most MAX_ALIGNMENT");
         head.resize(head.len().next_multiple_of(padded), 0);
         let total_bytes = data_bytes

@@ -2,6 +2,8 @@
 //! not what it would write itself (text that is not UTF-8, a bool of 2).
 
 use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::read::Endian;
 use crate::{Error, GgufFile, Metadata, Result, Value, encode, limits};
@@ -10,10 +12,18 @@ use crate::{Error, GgufFile, Metadata, Result, Value, encode, limits};
 pub(crate) const HEADER_BYTES: u64 = 24;
 
 /// A pair: its key, and key, type and value as they stand in a little-endian file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) key: String,
-    pub(crate) bytes: Vec<u8>,
+    /// What the pair is a piece of: a vocabulary is not copied for every change beside it.
+    whole: Arc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl PartialEq for Pair {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
 }
 
 impl Pair {
@@ -22,26 +32,33 @@ impl Pair {
         let mut bytes = Vec::new();
         encode::string(&mut bytes, key);
         encode::value(&mut bytes, value);
+        Self::alone(key, bytes)
+    }
+
+    fn alone(key: &str, bytes: Vec<u8>) -> Self {
         Self {
             key: key.to_owned(),
-            bytes,
+            range: 0..bytes.len(),
+            whole: Arc::new(bytes),
         }
+    }
+
+    /// Key, type and value.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.whole[self.range.clone()]
     }
 
     /// The same value under another key.
     pub(crate) fn renamed(&self, key: &str) -> Self {
         let mut bytes = Vec::new();
         encode::string(&mut bytes, key);
-        bytes.extend_from_slice(&self.bytes[8 + self.key.len()..]);
-        Self {
-            key: key.to_owned(),
-            bytes,
-        }
+        bytes.extend_from_slice(&self.bytes()[8 + self.key.len()..]);
+        Self::alone(key, bytes)
     }
 }
 
 /// Pairs in the file's order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Pairs(pub(crate) Vec<Pair>);
 
 impl Pairs {
@@ -60,6 +77,13 @@ impl Pairs {
     /// # Errors
     /// A big-endian file, a key that appears twice.
     pub(crate) fn of(file: &GgufFile) -> Result<Self> {
+        let end = file.first().spans.tensors.start;
+        let n = usize::try_from(end).expect("at most MAX_HEAD_BYTES");
+        Self::in_head(file, &Arc::new(file.first().source().slice(0, n)?.into_owned()))
+    }
+
+    /// As [`Pairs::of`], with the front of the file, at least up to its tensor list, at hand.
+    pub(crate) fn in_head(file: &GgufFile, head: &Arc<Vec<u8>>) -> Result<Self> {
         let part = file.first();
         if part.header.endian == Endian::Big {
             let what =
@@ -71,14 +95,12 @@ impl Pairs {
                         OUT COPY`, which keeps the first";
             return Err(Error::malformed(part.path(), HEADER_BYTES, what));
         }
-        let end = part.spans.tensors.start;
-        let n = usize::try_from(end).expect("at most MAX_HEAD_BYTES");
-        let head = part.source().slice(0, n)?;
         let place = |at: u64| usize::try_from(at).expect("inside the head");
         let pairs = file.metadata.iter().zip(&part.spans.pairs);
         let pairs = pairs.map(|((key, _), span)| Pair {
             key: key.to_owned(),
-            bytes: head[place(span.start)..place(span.end)].to_vec(),
+            whole: Arc::clone(head),
+            range: place(span.start)..place(span.end),
         });
         Ok(Self(pairs.collect()))
     }
@@ -101,17 +123,19 @@ impl Pairs {
 
     /// Bytes of all pairs.
     pub(crate) fn n_bytes(&self) -> u64 {
-        self.0.iter().map(|pair| pair.bytes.len() as u64).sum()
+        self.0.iter().map(|pair| pair.bytes().len() as u64).sum()
     }
 
-    /// A head without padding: header, pairs and the tensor list as given.
-    pub(crate) fn head(&self, version: u32, n_tensors: u64, tensors: &[u8]) -> Vec<u8> {
-        let mut out = b"GGUF".to_vec();
+    /// A head without padding: header, pairs and the tensor list as given. It has room for `padding` more bytes.
+    pub(crate) fn head(&self, version: u32, n_tensors: u64, tensors: &[u8], padding: u64) -> Vec<u8> {
+        let n = HEADER_BYTES + self.n_bytes() + tensors.len() as u64 + padding;
+        let mut out = Vec::with_capacity(usize::try_from(n).expect("pieces of heads in memory"));
+        out.extend_from_slice(b"GGUF");
         encode::u32(&mut out, version);
         encode::u64(&mut out, n_tensors);
         encode::u64(&mut out, self.0.len() as u64);
         for pair in &self.0 {
-            out.extend_from_slice(&pair.bytes);
+            out.extend_from_slice(pair.bytes());
         }
         out.extend_from_slice(tensors);
         out

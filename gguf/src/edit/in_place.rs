@@ -46,22 +46,26 @@ impl Plan {
         let file = lock(&path)?;
         self.check_unchanged(&file)?;
         on(Step::Locked)?;
-        let range = changed(&self.old, new);
-        if range.is_empty() {
+        let ranges = changed(&self.old, new);
+        if ranges.is_empty() {
             return Ok(());
         }
+        let kept = ranges
+            .iter()
+            .map(|r| (r.start as u64, self.old[r.clone()].to_vec()));
         let journal = Journal {
             n_bytes: self.n_bytes,
             head_bytes: self.old.len() as u64,
-            head_sha256: Sha256::digest(&self.old).into(),
-            at: range.start as u64,
-            bytes: self.old[range.clone()].to_vec(),
+            head_sha256: Sha256::digest(&*self.old).into(),
+            ranges: kept.collect(),
         };
         let journal_path = write_journal(&path, &journal)?;
         on(Step::Journalled)?;
         let io = |e| write_error(&path, e);
-        file.write_all_at(&new[range.clone()], range.start as u64)
-            .map_err(io)?;
+        for range in ranges {
+            file.write_all_at(&new[range.clone()], range.start as u64)
+                .map_err(io)?;
+        }
         on(Step::Written)?;
         file.sync_all().map_err(io)?;
         on(Step::Synced)?;
@@ -75,12 +79,18 @@ impl Plan {
             path: self.path.clone(),
             source,
         };
-        let n_bytes = file.metadata().map_err(io)?.len();
-        let mut head = vec![0; self.old.len()];
-        if n_bytes == self.n_bytes {
-            file.read_exact_at(&mut head, 0).map_err(io)?;
+        let mut same = file.metadata().map_err(io)?.len() == self.n_bytes;
+        let mut buffer = vec![0; 1 << 16];
+        let mut at = 0;
+        for piece in self.old.chunks(buffer.len()) {
+            let found = &mut buffer[..piece.len()];
+            if same {
+                file.read_exact_at(found, at).map_err(io)?;
+                same = found == piece;
+            }
+            at += piece.len() as u64;
         }
-        if n_bytes != self.n_bytes || head != self.old {
+        if !same {
             let what = "the file changed while the edit was planned: run the command again";
             return Err(Error::malformed(&self.path, 0, what));
         }
@@ -131,13 +141,12 @@ pub fn recover(path: &Path) -> Result<Option<PathBuf>> {
             journal.n_bytes
         ));
     }
-    if journal.head_bytes > journal::MAX_BYTES {
-        return refuse("its head is unreasonably large");
-    }
     let mut head = vec![0; usize::try_from(journal.head_bytes).expect("at most MAX_BYTES")];
     file.read_exact_at(&mut head, 0).map_err(read)?;
-    let at = usize::try_from(journal.at).expect("inside the head");
-    head[at..at + journal.bytes.len()].copy_from_slice(&journal.bytes);
+    for (at, bytes) in &journal.ranges {
+        let at = usize::try_from(*at).expect("inside the head");
+        head[at..at + bytes.len()].copy_from_slice(bytes);
+    }
     if Sha256::digest(&head).as_slice() != journal.head_sha256 {
         return refuse("the rest of the head is not what it was");
     }
@@ -146,9 +155,13 @@ pub fn recover(path: &Path) -> Result<Option<PathBuf>> {
     if old.first().data_offset != journal.head_bytes {
         return refuse("its head has another length");
     }
-    file.write_all_at(&journal.bytes, journal.at)
-        .and_then(|()| file.sync_all())
-        .map_err(|e| write_error(&path, e))?;
+    let restore = || {
+        for (at, bytes) in &journal.ranges {
+            file.write_all_at(bytes, *at)?;
+        }
+        file.sync_all()
+    };
+    restore().map_err(|e| write_error(&path, e))?;
     remove(&journal_path)?;
     Ok(Some(journal_path))
 }

@@ -1,9 +1,11 @@
 //! What a change makes of a head, and whether that fits.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::pairs::{HEADER_BYTES, Pair, Pairs};
+use crate::parse::parse;
 use crate::split::ShardName;
 use crate::{Array, Error, GgufFile, Metadata, Result, TensorInfo, Value, key, limits, source};
 
@@ -45,13 +47,13 @@ pub struct Plan {
     /// Bytes of the file.
     pub(super) n_bytes: u64,
     /// The head as it stands, up to the data section.
-    pub(super) old: Vec<u8>,
+    pub(super) old: Arc<Vec<u8>>,
     /// The head of the same length, where there is one.
     pub(super) in_place: Option<Arc<Vec<u8>>>,
     /// The head of a copy.
     pub(super) copied: Arc<Vec<u8>>,
-    /// What `copied` says.
-    after: GgufFile,
+    /// Elements of `gguf.pad` after the change.
+    room: u64,
 }
 
 impl Plan {
@@ -62,18 +64,22 @@ impl Plan {
 
     /// Whether the file would be the same, byte for byte.
     pub fn is_nothing(&self) -> bool {
-        *self.copied == self.old
-    }
-
-    /// The metadata after the change.
-    pub fn metadata(&self) -> &Metadata {
-        &self.after.metadata
+        self.copied == self.old
     }
 
     /// The head after the change. Its tensors lie beyond its end: only for a look at the metadata, for instance by
     /// [`crate::validate::metadata`].
-    pub fn head(&self) -> &GgufFile {
-        &self.after
+    ///
+    /// # Errors
+    /// None: the head was parsed before. It is parsed again.
+    pub fn head(&self) -> Result<GgufFile> {
+        let head = self.in_place.as_ref().unwrap_or(&self.copied);
+        GgufFile::from_source(source::shared(self.path.clone(), Arc::clone(head)))
+    }
+
+    /// Bytes of room for later edits (`gguf.pad`) after the change.
+    pub fn room_bytes(&self) -> u64 {
+        self.room
     }
 
     /// Bytes of a copy with the new head.
@@ -81,26 +87,33 @@ impl Plan {
         self.n_bytes - self.old.len() as u64 + self.copied.len() as u64
     }
 
-    /// Bytes of the head that are written in place, from the first that changes to the last.
+    /// Bytes of the head that are written in place.
     pub fn bytes_in_place(&self) -> u64 {
-        self.in_place
-            .as_ref()
-            .map_or(0, |new| changed(&self.old, new).len() as u64)
+        let ranges = self.in_place.as_ref().map(|new| changed(&self.old, new));
+        ranges.into_iter().flatten().map(|r| r.len() as u64).sum()
     }
 }
 
-/// The bytes of two heads of the same length from the first that differs to the last.
-pub(super) fn changed(old: &[u8], new: &[u8]) -> std::ops::Range<usize> {
-    let differs = |(a, b): (&u8, &u8)| a != b;
-    let Some(start) = old.iter().zip(new).position(differs) else {
-        return 0..0;
-    };
-    let end = old
-        .iter()
-        .zip(new)
-        .rposition(differs)
-        .map_or(start, |last| last + 1);
-    start..end
+/// Bytes that stay the same between two that change, up to which both are written as one range.
+const SAME_BYTES: usize = 4096;
+
+/// Ranges of two heads of the same length that have all bytes that differ.
+pub(super) fn changed(old: &[u8], new: &[u8]) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for (i, (a, b)) in old.chunks(SAME_BYTES).zip(new.chunks(SAME_BYTES)).enumerate() {
+        // Whole chunks are compared at the speed of memory.
+        if a == b {
+            continue;
+        }
+        for j in (0..a.len()).filter(|&j| a[j] != b[j]) {
+            let at = i * SAME_BYTES + j;
+            match ranges.last_mut() {
+                Some(last) if at - last.end < SAME_BYTES => last.end = at + 1,
+                _ => ranges.push(at..at + 1),
+            }
+        }
+    }
+    ranges
 }
 
 /// Bytes of a `gguf.pad` pair around its elements.
@@ -126,17 +139,17 @@ pub fn plan(file: &GgufFile, changes: &[Change], room: Room) -> Result<Plan> {
         let what = format!("shard {} has no metadata of the model: edit {first}", no + 1);
         return refuse(&what);
     }
-    let mut pairs = Pairs::of(file)?;
     if part.data_offset > part.source().len() {
         return refuse("the file ends before its tensor data begins: it is truncated");
     }
+    let n = usize::try_from(part.data_offset).expect("a head, at most MAX_HEAD_BYTES and its padding");
+    let old = Arc::new(part.source().slice(0, n)?.into_owned());
+    let mut pairs = Pairs::in_head(file, &old)?;
     let old_pairs_bytes = pairs.n_bytes();
     check_pad(&file.metadata)?;
     for change in changes {
         apply(&mut pairs, change, &file.metadata)?;
     }
-    let n = usize::try_from(part.data_offset).expect("a head, at most MAX_HEAD_BYTES and its padding");
-    let old = part.source().slice(0, n)?.into_owned();
     let span = &part.spans.tensors;
     let place = |at: u64| usize::try_from(at).expect("inside the head");
     let frame = Frame {
@@ -148,11 +161,11 @@ pub fn plan(file: &GgufFile, changes: &[Change], room: Room) -> Result<Plan> {
         unpadded_end: file.tensors.is_empty() && !part.data_offset.is_multiple_of(part.alignment),
     };
     let heads = frame.heads(pairs, old_pairs_bytes, room);
-    let after = check(&heads.copied, part.path(), &file.tensors)?;
+    let mut room = check(&heads.copied, part.path(), &file.tensors)?;
     if let Some(head) = &heads.in_place
         && !Arc::ptr_eq(head, &heads.copied)
     {
-        check(head, part.path(), &file.tensors)?;
+        room = check(head, part.path(), &file.tensors)?;
     }
     Ok(Plan {
         path: part.path().to_owned(),
@@ -160,7 +173,7 @@ pub fn plan(file: &GgufFile, changes: &[Change], room: Room) -> Result<Plan> {
         old,
         in_place: heads.in_place,
         copied: heads.copied,
-        after,
+        room,
     })
 }
 
@@ -301,7 +314,7 @@ impl Frame<'_> {
             if let Some(n) = n {
                 pairs.0.insert(place, pad_pair(n));
             }
-            let mut head = pairs.head(self.version, self.n_tensors, self.list);
+            let mut head = pairs.head(self.version, self.n_tensors, self.list, self.alignment);
             let padded = usize::try_from(self.padded(head.len() as u64)).expect("a head that is in memory");
             head.resize(padded, 0);
             Arc::new(head)
@@ -356,18 +369,19 @@ fn pad_pair(n: u64) -> Pair {
     Pair::encode(key::PAD, &zeros.into())
 }
 
-/// Parses a new head and proves that it describes the same tensors.
-fn check(head: &[u8], path: &Path, tensors: &[TensorInfo]) -> Result<GgufFile> {
-    let after = GgufFile::from_source(source::bytes(path.to_owned(), head.to_vec()))?;
+/// Parses a new head and proves that it describes the same tensors. Returns the room that it has for later edits.
+fn check(head: &Arc<Vec<u8>>, path: &Path, tensors: &[TensorInfo]) -> Result<u64> {
+    let after = parse(&*source::shared(path.to_owned(), Arc::clone(head)), 0)?;
     let same = |(a, b): (&TensorInfo, &TensorInfo)| {
         (&a.name, a.shape, a.type_id, a.offset) == (&b.name, b.shape, b.type_id, b.offset)
     };
-    let sound = after.first().data_offset == head.len() as u64
+    let sound = after.data_offset == head.len() as u64
         && after.tensors.len() == tensors.len()
         && after.tensors.iter().zip(tensors).all(same);
-    if sound {
-        return Ok(after);
+    if !sound {
+        let what = "the change would move the tensor data: expected the alignment to stay";
+        return Err(Error::malformed(path, HEADER_BYTES, what));
     }
-    let what = "the change would move the tensor data: expected the alignment to stay";
-    Err(Error::malformed(path, HEADER_BYTES, what))
+    let pad = after.cut.iter().find(|(key, _)| key == key::PAD);
+    Ok(pad.map_or(0, |(_, n)| *n))
 }

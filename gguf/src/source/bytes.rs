@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{Source, check_range};
 use crate::Result;
@@ -9,11 +10,11 @@ use crate::Result;
 #[derive(Debug)]
 pub(super) struct BytesSource {
     name: PathBuf,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
 }
 
 impl BytesSource {
-    pub(super) fn new(name: PathBuf, bytes: Vec<u8>) -> Self {
+    pub(super) fn new(name: PathBuf, bytes: Arc<Vec<u8>>) -> Self {
         Self { name, bytes }
     }
 }

@@ -96,6 +96,11 @@ pub fn map(path: &Path) -> Result<Arc<dyn Source>> {
 
 /// Bytes in memory under a name.
 pub fn bytes(name: PathBuf, bytes: Vec<u8>) -> Arc<dyn Source> {
+    Arc::new(bytes::BytesSource::new(name, Arc::new(bytes)))
+}
+
+/// Bytes in memory that someone else has too.
+pub(crate) fn shared(name: PathBuf, bytes: Arc<Vec<u8>>) -> Arc<dyn Source> {
     Arc::new(bytes::BytesSource::new(name, bytes))
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gguf::edit::{self, Change, Plan, Room};
 use gguf::validate::{self, Finding};
-use gguf::{GgufFile, OpenOptions};
+use gguf::{GgufFile, OpenOptions, key};
 use gguf_cli::{Failure, Progress, Result, Unit, print_json, warn, write_data};
 
 use super::EditArgs;
@@ -48,7 +48,7 @@ impl Job<'_> {
         }
         let plan = edit::plan(&file, &changes, self.args.room())?;
         self.note(&notes);
-        for finding in new_findings(&file, plan.head()) {
+        for finding in new_findings(&file, &changes, &plan)? {
             warn(&format!(
                 "{}: {}; {}",
                 finding.object, finding.what, finding.remedy
@@ -95,11 +95,17 @@ impl Job<'_> {
 }
 
 /// What is wrong with the metadata after a change and was not before.
-fn new_findings(before: &GgufFile, after: &GgufFile) -> Vec<Finding> {
+fn new_findings(before: &GgufFile, changes: &[Change], plan: &Plan) -> Result<Vec<Finding>> {
+    let matters = |key: &String| key.starts_with("tokenizer.") || key == key::ARCHITECTURE;
+    let any = changes.iter().any(|change| match change {
+        Change::Set { key, .. } | Change::Unset(key) => matters(key),
+        Change::Rename { from, to } => matters(from) || matters(to),
+    });
+    if !any {
+        return Ok(Vec::new());
+    }
     let old = validate::metadata(before);
     let known = |f: &Finding| old.iter().any(|o| (&o.object, &o.what) == (&f.object, &f.what));
-    validate::metadata(after)
-        .into_iter()
-        .filter(|f| !known(f))
-        .collect()
+    let new = validate::metadata(&plan.head()?);
+    Ok(new.into_iter().filter(|f| !known(f)).collect())
 }

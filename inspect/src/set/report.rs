@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use gguf::edit::{Change, Plan, Room};
-use gguf::{Array, GgufFile, Value, key};
+use gguf::{GgufFile, Value};
 use gguf_cli::preview;
 use serde::Serialize;
 
@@ -45,10 +45,6 @@ impl<'a> Report<'a> {
         let nothing = plan.is_nothing() && job.args.output.is_none();
         let in_place =
             job.args.output.is_none() && job.args.room() == Room::Keep && (nothing || plan.is_in_place());
-        let room = match plan.metadata().get(key::PAD) {
-            Some(Value::Array(Array::U8(v))) => v.len() as u64,
-            _ => 0,
-        };
         Self {
             file: file.path().display().to_string(),
             output: job
@@ -65,7 +61,7 @@ impl<'a> Report<'a> {
                 (_, true) => plan.bytes_in_place(),
                 _ => plan.copy_bytes(),
             },
-            room,
+            room: plan.room_bytes(),
             written: !job.args.dry_run,
         }
     }
