@@ -38,8 +38,28 @@ pub(crate) struct Spans {
     pub(crate) tensors: Range<u64>,
 }
 
-/// Parses the front of a source. Of each array the first `keep` elements are kept, at every level of nesting.
-pub(crate) fn parse(source: &dyn Source, keep: usize) -> Result<Parsed> {
+/// How much of the arrays to keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keep {
+    /// Elements of an array, at every level of nesting.
+    pub(crate) n: usize,
+    /// A key whose array is kept whole.
+    pub(crate) whole: Option<&'static str>,
+}
+
+impl Keep {
+    /// Everything.
+    pub(crate) const ALL: Self = Self {
+        n: usize::MAX,
+        whole: None,
+    };
+
+    /// No elements.
+    pub(crate) const NONE: Self = Self { n: 0, whole: None };
+}
+
+/// Parses the front of a source.
+pub(crate) fn parse(source: &dyn Source, keep: Keep) -> Result<Parsed> {
     let mut cursor = Cursor::new(source);
     let header = parse_header(&mut cursor, source)?;
     let n_tensors = parse_count(&mut cursor, "tensor", limits::MAX_TENSORS)?;
@@ -55,11 +75,8 @@ pub(crate) fn parse(source: &dyn Source, keep: usize) -> Result<Parsed> {
         &format!("a list of {n_tensors} tensors"),
     )?;
 
-    let mut notes = Notes {
-        keep,
-        ..Notes::default()
-    };
-    let metadata = parse_metadata(&mut cursor, n_pairs, &mut notes)?;
+    let mut notes = Notes::default();
+    let metadata = parse_metadata(&mut cursor, n_pairs, keep, &mut notes)?;
     let Notes {
         mut findings,
         cut,
@@ -101,7 +118,7 @@ pub(crate) fn parse(source: &dyn Source, keep: usize) -> Result<Parsed> {
 /// What is gathered beside the values.
 #[derive(Default)]
 struct Notes {
-    /// Elements of an array to keep.
+    /// Elements to keep of the array that is read.
     keep: usize,
     /// Arrays inside arrays so far.
     n_inner: u64,
@@ -157,7 +174,7 @@ fn parse_count(cursor: &mut Cursor<'_>, what: &str, max: u64) -> Result<u64> {
     Ok(n)
 }
 
-fn parse_metadata(cursor: &mut Cursor<'_>, n: u64, notes: &mut Notes) -> Result<Metadata> {
+fn parse_metadata(cursor: &mut Cursor<'_>, n: u64, keep: Keep, notes: &mut Notes) -> Result<Metadata> {
     let mut pairs = Vec::new();
     for i in 0..n {
         let at = cursor.pos();
@@ -168,6 +185,11 @@ fn parse_metadata(cursor: &mut Cursor<'_>, n: u64, notes: &mut Notes) -> Result<
         let id: u32 = cursor.number("value type")?;
         let Some(kind) = ValueType::from_id(id) else {
             return Err(cursor.error(type_at, &format!("value type {id} is unknown: expected 0 to 12")));
+        };
+        notes.keep = if keep.whole == Some(&key) {
+            usize::MAX
+        } else {
+            keep.n
         };
         let value = parse_value(cursor, kind, &key, notes)?;
         pairs.push((at, key, value));

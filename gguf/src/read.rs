@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::parse::{Parsed, Spans, parse};
+use crate::parse::{Keep, Parsed, Spans, parse};
 use crate::source::{self, Source};
 use crate::split::SplitKeys;
 use crate::validate::{self, Finding};
@@ -91,7 +91,7 @@ pub struct OpenOptions {
     mapped: bool,
     alone: bool,
     incomplete: bool,
-    keep: usize,
+    keep: Keep,
 }
 
 impl Default for OpenOptions {
@@ -107,7 +107,7 @@ impl OpenOptions {
             mapped: false,
             alone: false,
             incomplete: false,
-            keep: usize::MAX,
+            keep: Keep::ALL,
         }
     }
 
@@ -132,6 +132,13 @@ impl OpenOptions {
         self
     }
 
+    /// Keeps the array of this key whole in an outline.
+    #[must_use]
+    pub fn whole(mut self, key: &'static str) -> Self {
+        self.keep.whole = Some(key);
+        self
+    }
+
     /// Opens a file, the split set that it belongs to, or the only model of a folder.
     pub fn open(&self, path: &Path) -> Result<GgufFile> {
         Ok(self.parse(path)?.0)
@@ -139,7 +146,7 @@ impl OpenOptions {
 
     /// Opens a model for a look: of each array only the front is kept, `keep` elements of it.
     pub fn outline(mut self, path: &Path, keep: usize) -> Result<Outline> {
-        self.keep = keep;
+        self.keep.n = keep;
         let (file, cut) = self.parse(path)?;
         Ok(Outline { file, cut })
     }
@@ -211,7 +218,7 @@ impl GgufFile {
     pub fn from_sources(sources: Vec<Arc<dyn Source>>) -> Result<Self> {
         let parts: Result<Vec<_>> = sources
             .into_iter()
-            .map(|source| Ok((parse(&*source, usize::MAX)?, source)))
+            .map(|source| Ok((parse(&*source, Keep::ALL)?, source)))
             .collect();
         Ok(Self::new(parts?, Vec::new()).0)
     }

@@ -19,11 +19,11 @@
 mod args;
 mod check;
 mod diff;
-mod hash;
 mod estimate;
+mod hash;
 mod json;
-mod report;
 mod merge;
+mod report;
 mod set;
 mod show;
 mod split;

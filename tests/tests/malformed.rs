@@ -319,7 +319,12 @@ fn every_program_refuses_every_malformed_file() {
             }
         }
         // A look at a damaged file shows what can be shown; it may succeed or fail, but not fall over.
-        for args in [&["show", m][..], &["diff", m, m], &["hash", m], &["hash", m, "--tensors-only"]] {
+        for args in [
+            &["show", m][..],
+            &["diff", m, m],
+            &["hash", m],
+            &["hash", m, "--tensors-only"],
+        ] {
             let ran = ran("gguf-inspect", args);
             let sound = matches!(ran.code, Some(0 | 1)) && ran.took < TIME_LIMIT;
             assert!(sound, "{}: {args:?}: {:?} {}", case.name, ran.took, ran.all);

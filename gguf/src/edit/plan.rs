@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::pairs::{HEADER_BYTES, Pair, Pairs};
-use crate::parse::parse;
+use crate::parse::{Keep, parse};
 use crate::split::ShardName;
 use crate::{Array, Error, GgufFile, Metadata, Result, TensorInfo, Value, key, limits, source};
 
@@ -371,7 +371,7 @@ fn pad_pair(n: u64) -> Pair {
 
 /// Parses a new head and proves that it describes the same tensors. Returns the room that it has for later edits.
 fn check(head: &Arc<Vec<u8>>, path: &Path, tensors: &[TensorInfo]) -> Result<u64> {
-    let after = parse(&*source::shared(path.to_owned(), Arc::clone(head)), 0)?;
+    let after = parse(&*source::shared(path.to_owned(), Arc::clone(head)), Keep::NONE)?;
     let same = |(a, b): (&TensorInfo, &TensorInfo)| {
         (&a.name, a.shape, a.type_id, a.offset) == (&b.name, b.shape, b.type_id, b.offset)
     };

@@ -1,6 +1,6 @@
 //! Whether the tokens, their types and the merges agree.
 
-use std::collections::HashSet;
+use foldhash::{HashSet, HashSetExt};
 
 use gguf::validate::Finding;
 use gguf::{Array, Metadata, Strings, Value, key};

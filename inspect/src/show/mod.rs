@@ -7,7 +7,7 @@ mod text;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use gguf::{GgufFile, OpenOptions, Outline, Value, validate};
+use gguf::{GgufFile, OpenOptions, Outline, Value, key, validate};
 use gguf_cli::{Failure, Result, count, in_file, print_json, warn, write_data};
 use serde::Serialize;
 
@@ -18,7 +18,10 @@ pub(crate) use summary::{Summary, human_count};
 use crate::json::JsonValue;
 
 #[derive(ClapArgs, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of the command line"
+)]
 pub(crate) struct Args {
     /// A GGUF file, any shard of a split set, a folder with one model, or an address
     file: PathBuf,
@@ -95,13 +98,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         warn_of_damage(&file);
         return Ok(());
     }
-    // Special tokens are shown by their text, which needs the whole vocabulary.
-    let keep = if sections.summary {
-        usize::MAX
-    } else {
-        text::N_ITEMS
-    };
-    let outline: Outline = OpenOptions::new().incomplete().outline(&args.file, keep)?;
+    let mut options = OpenOptions::new().incomplete();
+    if sections.summary {
+        // Special tokens are shown by their text.
+        options = options.whole(key::TOKENS);
+    }
+    let outline: Outline = options.outline(&args.file, text::N_ITEMS)?;
     write_data(|out| text::show(out, &outline, sections))?;
     warn_of_damage(outline.file());
     Ok(())
