@@ -111,6 +111,12 @@ fn values_keep_or_take_the_type_that_readers_want() {
     assert_eq!(value(&m, "general.tags"), "a\nb\n");
     fine(&["set", &m, "--type", "u64", "test.block_count=4"]);
     fine(&["rename-key", &m, "my.x", "my.z"]);
+    fine(&["set", &m, "--type", "arr[u8]", "my.long=1,2,3,4,5,6,7,8,9"]);
+    let (out, _) = fine(&["unset", &m, "my.long"]);
+    assert!(
+        out.contains("[1, 2, 3, 4, 5, 6, .. 9 in all] -> (removed)"),
+        "{out}"
+    );
     assert_eq!(value(&m, "my.z"), "-3\n");
     let (_, err) = fine(&["set", &m, "tokenizer.ggml.eos_token_id=3"]);
     assert!(

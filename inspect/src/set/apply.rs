@@ -8,7 +8,7 @@ use gguf::{GgufFile, OpenOptions, key};
 use gguf_cli::{Failure, Progress, Result, Unit, print_json, warn, write_data};
 
 use super::EditArgs;
-use super::report::Report;
+use super::report::{N_ITEMS, Report};
 
 /// A file and how to change it.
 pub(super) struct Job<'a> {
@@ -34,9 +34,12 @@ impl Job<'_> {
                 journal.display()
             ));
         }
-        let file = OpenOptions::new().alone().open(self.file)?;
+        // Nothing that stays is written from here, so the vocabulary need not be kept for people to see its front.
+        let keep = if self.args.json { usize::MAX } else { N_ITEMS };
+        let outline = OpenOptions::new().alone().outline(self.file, keep)?;
+        let file = outline.file();
         let mut notes = Vec::new();
-        let changes = changes(&file, &mut notes)?;
+        let changes = changes(file, &mut notes)?;
         if changes.is_empty() && self.args.room() == Room::Keep {
             return match restored {
                 Some(_) => Ok(()),
@@ -46,15 +49,15 @@ impl Job<'_> {
                 ))),
             };
         }
-        let plan = edit::plan(&file, &changes, self.args.room())?;
+        let plan = edit::plan(file, &changes, self.args.room())?;
         self.note(&notes);
-        for finding in new_findings(&file, &changes, &plan)? {
+        for finding in new_findings(file.path(), &changes, &plan)? {
             warn(&format!(
                 "{}: {}; {}",
                 finding.object, finding.what, finding.remedy
             ));
         }
-        let report = Report::of(self, &file, &changes, &plan);
+        let report = Report::of(self, &outline, &changes, &plan);
         if !self.args.dry_run {
             self.apply(&plan)?;
         }
@@ -95,8 +98,8 @@ impl Job<'_> {
 }
 
 /// What is wrong with the metadata after a change and was not before.
-fn new_findings(before: &GgufFile, changes: &[Change], plan: &Plan) -> Result<Vec<Finding>> {
-    let matters = |key: &String| key.starts_with("tokenizer.") || key == key::ARCHITECTURE;
+fn new_findings(path: &Path, changes: &[Change], plan: &Plan) -> Result<Vec<Finding>> {
+    let matters = |key: &String| key.starts_with("tokenizer.ggml.") || key == key::ARCHITECTURE;
     let any = changes.iter().any(|change| match change {
         Change::Set { key, .. } | Change::Unset(key) => matters(key),
         Change::Rename { from, to } => matters(from) || matters(to),
@@ -104,7 +107,7 @@ fn new_findings(before: &GgufFile, changes: &[Change], plan: &Plan) -> Result<Ve
     if !any {
         return Ok(Vec::new());
     }
-    let old = validate::metadata(before);
+    let old = validate::metadata(&OpenOptions::new().alone().open(path)?);
     let known = |f: &Finding| old.iter().any(|o| (&o.object, &o.what) == (&f.object, &f.what));
     let new = validate::metadata(&plan.head()?);
     Ok(new.into_iter().filter(|f| !known(f)).collect())

@@ -3,15 +3,15 @@
 use std::io::{self, Write};
 
 use gguf::edit::{Change, Plan, Room};
-use gguf::{GgufFile, Value};
-use gguf_cli::preview;
+use gguf::{Outline, Value};
+use gguf_cli::preview_cut;
 use serde::Serialize;
 
 use super::apply::Job;
 use crate::json::JsonValue;
 
 /// Elements and characters of a value that are shown.
-const N_ITEMS: usize = 6;
+pub(super) const N_ITEMS: usize = 6;
 const N_CHARS: usize = 64;
 
 #[derive(Serialize)]
@@ -38,10 +38,14 @@ struct ChangeReport<'a> {
     type_name: String,
     old: Option<JsonValue<'a>>,
     new: Option<JsonValue<'a>>,
+    /// Elements of an old array, of which only the front is in memory.
+    #[serde(skip)]
+    old_len: Option<u64>,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn of(job: &Job<'_>, file: &'a GgufFile, changes: &'a [Change], plan: &'a Plan) -> Self {
+    pub(super) fn of(job: &Job<'_>, outline: &'a Outline, changes: &'a [Change], plan: &Plan) -> Self {
+        let file = outline.file();
         let nothing = plan.is_nothing() && job.args.output.is_none();
         let in_place =
             job.args.output.is_none() && job.args.room() == Room::Keep && (nothing || plan.is_in_place());
@@ -54,7 +58,7 @@ impl<'a> Report<'a> {
                 .unwrap_or(file.path())
                 .display()
                 .to_string(),
-            changes: changes.iter().map(|c| ChangeReport::of(file, c)).collect(),
+            changes: changes.iter().map(|c| ChangeReport::of(outline, c)).collect(),
             in_place,
             bytes_written: match (nothing, in_place) {
                 (true, _) => 0,
@@ -90,7 +94,8 @@ impl<'a> Report<'a> {
 }
 
 impl<'a> ChangeReport<'a> {
-    fn of(file: &'a GgufFile, change: &'a Change) -> Self {
+    fn of(outline: &'a Outline, change: &'a Change) -> Self {
+        let file = outline.file();
         let (key, new_key, new) = match change {
             Change::Set { key, value } => (key, None, Some(value)),
             Change::Unset(key) => (key, None, None),
@@ -103,6 +108,7 @@ impl<'a> ChangeReport<'a> {
             type_name: new.or(old).map_or_else(String::new, Value::type_name),
             old: old.map(JsonValue),
             new: new.map(JsonValue),
+            old_len: outline.cut_len(key),
         }
     }
 
@@ -110,12 +116,12 @@ impl<'a> ChangeReport<'a> {
         if let Some(new_key) = self.new_key {
             return writeln!(out, "{} -> {new_key}", self.key);
         }
-        let show = |value: &Option<JsonValue<'_>>, none: &str| {
-            value
-                .as_ref()
-                .map_or_else(|| none.to_owned(), |v| preview(v.0, N_ITEMS, N_CHARS))
+        let show = |value: &Option<JsonValue<'_>>, len, none: &str| {
+            let text = value.as_ref().map(|v| preview_cut(v.0, N_ITEMS, N_CHARS, len));
+            text.unwrap_or_else(|| none.to_owned())
         };
-        let (old, new) = (show(&self.old, "(new)"), show(&self.new, "(removed)"));
+        let old = show(&self.old, self.old_len, "(new)");
+        let new = show(&self.new, None, "(removed)");
         writeln!(out, "{}: {}: {old} -> {new}", self.key, self.type_name)
     }
 }
