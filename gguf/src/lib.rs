@@ -37,6 +37,10 @@
 //! [`atomic::AtomicFile`] lets the file appear under its name only when it is complete. Version 3,
 //! little-endian is written, whatever was read; a file that a sound writer made is written again byte for byte.
 //!
+//! [`split`] turns one file into the shards of a set and back, [`edit`] changes metadata, in place where the new head
+//! fits the room of the old one. Both pass pairs that they do not change on as bytes, and both can be stopped at any
+//! moment without a loss.
+//!
 //! # Errors
 //!
 //! An [`Error`] names the file, the byte, the object, and what was expected and found. No input makes this
