@@ -59,7 +59,7 @@ impl Cache {
     ) -> Result<Self> {
         let cells = round_up(run.n_ctx.div_ceil(run.n_seq))?;
         let windows = Windows::of(a, cells, run, left_out)?;
-        let state = state(a, left_out, layers)?;
+        let state = product("the states", &[state(a, left_out, layers)?, run.n_seq])?;
         let heads = a.head_count_kv();
         if heads.is_none() && layers.iter().any(|l| l.keys || !l.recurrent) {
             left_out.push(format!(
@@ -204,7 +204,7 @@ fn row_bytes(format: &Format, what: &str, length: u64) -> Result<u64> {
     })
 }
 
-/// Bytes of a recurrent layer's state for all sequences; 0 where metadata do not tell.
+/// Bytes of a recurrent layer's state for a sequence; 0 where metadata do not tell.
 fn state(a: Attributes<'_>, left_out: &mut Vec<String>, layers: &[Layer]) -> Result<u64> {
     fn elems(a: Attributes<'_>) -> Option<Result<u64>> {
         let uint = |key| a.uint(key).map(|n| n.min(MAX_NUMBER));
