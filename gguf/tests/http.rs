@@ -21,7 +21,7 @@ enum Fault {
     NoRanges,
     /// Sends one byte too few, as a wrong reading of inclusive ranges does.
     OffByOne,
-    /// Says another ETag from the second request on.
+    /// Says another `ETag` from the second request on.
     Changes,
     /// Closes the connection in the middle of the second answer.
     Cuts,

@@ -206,47 +206,46 @@ fn row_bytes(format: &Format, what: &str, length: u64) -> Result<u64> {
 
 /// Bytes of a recurrent layer's state for a sequence; 0 where metadata do not tell.
 fn state(a: Attributes<'_>, left_out: &mut Vec<String>, layers: &[Layer]) -> Result<u64> {
-    fn elems(a: Attributes<'_>) -> Option<Result<u64>> {
-        let uint = |key| a.uint(key).map(|n| n.min(MAX_NUMBER));
-        let n_embd = || uint("embedding_length");
-        let times = |factors: &[u64]| product("the states", factors);
-        let both = |x: Result<u64>, y: Result<u64>| sum("the states", [x?, y?]);
-        if let (Some(kernel), Some(width)) = (uint("ssm.conv_kernel"), uint("kda.head_dim")) {
-            let heads = a.largest("attention.head_count")?.min(MAX_NUMBER);
-            let rolling = times(&[3, kernel.saturating_sub(1), heads, width]);
-            return Some(both(rolling, times(&[width, width, heads])));
-        }
-        if let (Some(kernel), Some(inner), Some(size)) = (
-            uint("ssm.conv_kernel"),
-            uint("ssm.inner_size"),
-            uint("ssm.state_size"),
-        ) {
-            let groups = uint("ssm.group_count").unwrap_or(0);
-            let columns = times(&[2, groups, size]).and_then(|n| sum("the states", [inner, n]));
-            let rolling = columns.and_then(|n| times(&[kernel.saturating_sub(1), n]));
-            return Some(both(rolling, times(&[size, inner])));
-        }
-        if let Some(head) = uint("wkv.head_size") {
-            let shifts = uint("token_shift_count").unwrap_or(2);
-            return Some(times(&[n_embd()?, shifts.saturating_add(head)]));
-        }
-        let reach = uint("shortconv.l_cache")?;
-        Some(times(&[n_embd()?, reach.saturating_sub(1)]))
+    if let Some(elems) = state_elems(a) {
+        return product("the states", &[elems?, STATE_BYTES]);
     }
-    match elems(a) {
-        Some(elems) => product("the states", &[elems?, STATE_BYTES]),
-        None => {
-            if layers.iter().any(|l| l.recurrent) {
-                left_out.push(format!(
-                    "states of recurrent layers: neither `{}` with its like nor `{}` nor `{}`",
-                    a.key("ssm.state_size"),
-                    a.key("wkv.head_size"),
-                    a.key("shortconv.l_cache")
-                ));
-            }
-            Ok(0)
-        }
+    if layers.iter().any(|l| l.recurrent) {
+        left_out.push(format!(
+            "states of recurrent layers: neither `{}` with its like nor `{}` nor `{}`",
+            a.key("ssm.state_size"),
+            a.key("wkv.head_size"),
+            a.key("shortconv.l_cache")
+        ));
     }
+    Ok(0)
+}
+
+/// Elements of a state, the rolling inputs of convolutions among them: delta net (KDA), state space, RWKV, short
+/// convolution, whichever the keys are of.
+fn state_elems(a: Attributes<'_>) -> Option<Result<u64>> {
+    let uint = |key| a.uint(key).map(|n| n.min(MAX_NUMBER));
+    let times = |factors: &[u64]| product("the states", factors);
+    let both = |x: Result<u64>, y: Result<u64>| sum("the states", [x?, y?]);
+    let kernel = uint("ssm.conv_kernel");
+    if let (Some(kernel), Some(width)) = (kernel, uint("kda.head_dim")) {
+        let heads = a.largest("attention.head_count")?.min(MAX_NUMBER);
+        let rolling = times(&[3, kernel.saturating_sub(1), heads, width]);
+        return Some(both(rolling, times(&[width, width, heads])));
+    }
+    if let (Some(kernel), Some(inner), Some(size)) = (kernel, uint("ssm.inner_size"), uint("ssm.state_size"))
+    {
+        let groups = uint("ssm.group_count").unwrap_or(0);
+        let columns = times(&[2, groups, size]).and_then(|n| sum("the states", [inner, n]));
+        let rolling = columns.and_then(|n| times(&[kernel.saturating_sub(1), n]));
+        return Some(both(rolling, times(&[size, inner])));
+    }
+    let n_embd = uint("embedding_length")?;
+    if let Some(head) = uint("wkv.head_size") {
+        let shifts = uint("token_shift_count").unwrap_or(2);
+        return Some(times(&[n_embd, shifts.saturating_add(head)]));
+    }
+    let reach = uint("shortconv.l_cache")?;
+    Some(times(&[n_embd, reach.saturating_sub(1)]))
 }
 
 fn round_up(cells: u64) -> Result<u64> {

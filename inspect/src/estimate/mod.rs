@@ -258,13 +258,10 @@ fn by_layer(layers: &[Layer], cache: &Cache) -> Vec<LayerMemory> {
 /// Layers by the metadata, else by the tensors' names.
 fn n_layers(a: Attributes<'_>, outline: &Outline, left_out: &mut Vec<String>) -> Result<usize> {
     let named = || weights::count_layers(outline.file());
-    let n = match a.block_count().or_else(named) {
-        Some(n) => n,
-        None => {
-            left_out.push(format!("keys and values: {}", a.absence("block_count")));
-            0
-        }
-    };
+    let n = a.block_count().or_else(named).unwrap_or_else(|| {
+        left_out.push(format!("keys and values: {}", a.absence("block_count")));
+        0
+    });
     at_most(&a.key("block_count"), n, MAX_LAYERS, "layers")?;
     Ok(n as usize)
 }

@@ -13,21 +13,17 @@ pub(super) fn write(out: &mut dyn Write, e: &Estimate) -> io::Result<()> {
         writeln!(out, "{}\n", by_layer(layers))?;
     }
     let apart = &e.experts_apart;
-    if e.weights.experts > 0 {
-        writeln!(
-            out,
-            "with `-ngl 99 -ot exps=CPU`: {} in main memory, {} on the device",
-            human_bytes(apart.main_memory),
-            human_bytes(apart.device)
-        )?;
+    let experts = if e.weights.experts > 0 {
+        " -ot exps=CPU"
     } else {
-        writeln!(
-            out,
-            "with `-ngl 99`: {} in main memory, {} on the device",
-            human_bytes(apart.main_memory),
-            human_bytes(apart.device)
-        )?;
-    }
+        ""
+    };
+    writeln!(
+        out,
+        "with `-ngl 99{experts}`: {} in main memory, {} on the device",
+        human_bytes(apart.main_memory),
+        human_bytes(apart.device)
+    )?;
     for line in &e.left_out {
         writeln!(out, "left out: {line}")?;
     }
@@ -46,18 +42,14 @@ fn head(out: &mut dyn Write, e: &Estimate) -> io::Result<()> {
         _ => String::new(),
     };
     writeln!(out, "context: {} tokens{made_for}", run.n_ctx)?;
-    let mut cells = format!("cache: {} cells", e.cache.cells);
+    write!(out, "cache: {} cells", e.cache.cells)?;
     if let Some(window) = e.cache.window_cells {
-        cells += &format!(", {window} in layers with a window");
+        write!(out, ", {window} in layers with a window")?;
     }
     if run.n_seq > 1 {
-        cells += &format!(", for each of {} sequences", run.n_seq);
+        write!(out, ", for each of {} sequences", run.n_seq)?;
     }
-    writeln!(
-        out,
-        "{cells}; keys {}, values {}",
-        run.type_k.name, run.type_v.name
-    )?;
+    writeln!(out, "; keys {}, values {}", run.type_k.name, run.type_v.name)?;
     let flash = if run.flash_attn { "with" } else { "without" };
     writeln!(
         out,
@@ -73,7 +65,7 @@ fn sums(e: &Estimate) -> String {
     };
     row("weights", e.weights.total);
     for part in &e.weights.by_component {
-        row(&format!("  {}", part.component.name()), part.bytes);
+        row(&format!("  {}", part.component), part.bytes);
     }
     row("cache", e.cache.total);
     for (name, bytes) in [

@@ -11,15 +11,10 @@ use super::sum;
 /// Tensors of one part of the model.
 #[derive(Debug, Serialize)]
 pub(super) struct Part {
-    #[serde(serialize_with = "name")]
-    pub(super) component: Component,
+    pub(super) component: &'static str,
     pub(super) tensors: u64,
     pub(super) parameters: u64,
     pub(super) bytes: u64,
-}
-
-fn name<S: serde::Serializer>(component: &Component, s: S) -> std::result::Result<S::Ok, S::Error> {
-    s.serialize_str(component.name())
 }
 
 /// All weights, in bytes.
@@ -39,8 +34,8 @@ impl Weights {
     pub(super) fn of(file: &GgufFile) -> Result<Self> {
         let mut parts: Vec<Part> = Component::ALL
             .iter()
-            .map(|&component| Part {
-                component,
+            .map(|component| Part {
+                component: component.name(),
                 tensors: 0,
                 parameters: 0,
                 bytes: 0,
@@ -48,7 +43,7 @@ impl Weights {
             .collect();
         let (mut total, mut experts) = (0, 0);
         for tensor in &file.tensors {
-            let component = Component::of(&tensor.name);
+            let component = Component::of(&tensor.name).name();
             if let Some(part) = parts.iter_mut().find(|p| p.component == component) {
                 part.tensors += 1;
                 part.parameters = sum("parameters", [part.parameters, tensor.shape.n_elems()])?;
@@ -60,7 +55,7 @@ impl Weights {
             }
         }
         parts.retain(|p| p.tensors > 0);
-        let of = |component| parts.iter().find(|p| p.component == component);
+        let of = |part: Component| parts.iter().find(|p| p.component == part.name());
         Ok(Self {
             total,
             experts,
