@@ -1,0 +1,69 @@
+//! The page about a model.
+
+#[path = "../../gguf/tests/common/mod.rs"]
+mod common;
+
+use std::process::{Command, Output};
+
+use common::{F32, Q4_0, Raw, save};
+
+fn report(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gguf-inspect"))
+        .arg("report")
+        .args(args)
+        .output()
+        .expect("the program starts")
+}
+
+/// Two layers; the second tensor's type and the scale of the blocks are the caller's.
+fn model(kind: u32, n_bytes: usize) -> Raw {
+    Raw::new()
+        .string("general.architecture", "test")
+        .string("general.name", "<script>alert('x')</script>")
+        .u32("test.block_count", 2)
+        .tensor("token_embd.weight", &[32, 4], F32, 0)
+        .tensor("blk.0.attn_q.weight", &[32, 2], F32, 512)
+        .tensor("blk.1.ffn_up.weight", &[32, 2], kind, 768)
+        .data(768 + n_bytes)
+}
+
+#[test]
+fn a_page_holds_the_model_and_nothing_that_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    save(path("a.gguf").as_ref(), &model(F32, 256).build());
+    save(path("b.gguf").as_ref(), &model(Q4_0, 64).build());
+    let (a, b, page) = (path("a.gguf"), path("b.gguf"), path("page.html"));
+    let run = report(&[&b, "-o", &page, "--compare", &a]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let html = std::fs::read_to_string(&page).expect("a page");
+    for words in [
+        "<!DOCTYPE html>",
+        "prefers-color-scheme: dark",
+        "&lt;script&gt;alert(&#39;x&#39;)",
+        "layer 1, dense FFN",
+        ">Q4_0<",
+        "Error against the other model",
+        ">same<",
+    ] {
+        assert!(html.contains(words), "`{words}` not in the page");
+    }
+    for words in ["<script", "http:", "https:", "url(", folder.path().to_str().expect("UTF-8")] {
+        assert!(!html.contains(words), "`{words}` in the page");
+    }
+    // The same page again is refused, and made again the same.
+    assert_eq!(report(&[&b, "-o", &page]).status.code(), Some(1));
+    assert!(report(&[&b, "-o", &page, "--compare", &a, "--force"]).status.success());
+    assert_eq!(std::fs::read_to_string(&page).expect("a page"), html);
+}
+
+#[test]
+fn inputs_are_never_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.gguf");
+    let bytes = model(F32, 256).build();
+    save(&path, &bytes);
+    let a = path.to_str().expect("UTF-8");
+    assert!(!report(&[a, "-o", a, "--force"]).status.success());
+    assert_eq!(std::fs::read(&path).expect("still there"), bytes);
+}
