@@ -259,6 +259,8 @@ fn commands<'a>(m: &'a str, out: &'a str, text: &'a str) -> Vec<(&'static str, V
         ("gguf-inspect", vec!["check", m]),
         ("gguf-inspect", vec!["check", "--data", m]),
         ("gguf-inspect", vec!["diff", "--data", m, m]),
+        ("gguf-inspect", vec!["split", m, out]),
+        ("gguf-inspect", vec!["merge", m, out]),
         ("gguf-quantize", vec![m, out, "Q8_0"]),
         ("gguf-perplexity", vec!["-m", m, "-f", text]),
         ("gguf-imatrix", vec!["-m", m, "-f", text, "-o", out]),
@@ -324,6 +326,7 @@ fn every_program_refuses_every_malformed_file() {
             &["diff", m, m],
             &["hash", m],
             &["hash", m, "--tensors-only"],
+            &["set", m, "test.n:u32=1", "--dry-run"],
         ] {
             let ran = ran("gguf-inspect", args);
             let sound = matches!(ran.code, Some(0 | 1)) && ran.took < TIME_LIMIT;

@@ -53,13 +53,13 @@ pub(super) fn open(inputs: &[PathBuf]) -> Result<GgufFile> {
             }
         }
     };
+    set.require_sound()?;
     if set.first().split.count.is_none() {
         return Err(Failure::Input(format!(
             "`{}` is a whole model, no shard: there is nothing to merge",
             set.path().display()
         )));
     }
-    set.require_sound()?;
     warn_of_oddities(&set);
     Ok(set)
 }
