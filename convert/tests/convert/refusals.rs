@@ -240,7 +240,7 @@ fn settings_that_the_architecture_does_not_have() {
     ] {
         let case = format!("{key} {value}");
         bent(&case, &["config.json", "expected", "found"], |c| {
-            c.config[key] = value
+            c.config[key] = value;
         });
     }
 }
