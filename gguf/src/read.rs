@@ -10,7 +10,7 @@ use crate::parse::{Keep, Parsed, Spans, parse};
 use crate::source::{self, Source};
 use crate::split::SplitKeys;
 use crate::validate::{self, Finding};
-use crate::{Error, Metadata, Result, TensorInfo, edit, split};
+use crate::{Error, Malformed, Metadata, Result, TensorInfo, edit, split};
 
 /// Byte order of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,8 @@ pub struct GgufFile {
     parts: Vec<Part>,
     /// Shards of the set that are not there; only [`OpenOptions::incomplete`] lets some be missing.
     missing: Vec<PathBuf>,
+    /// Shards of the set whose heads cannot be read; likewise.
+    unreadable: Vec<Malformed>,
     /// Indices of `tensors`, in the order of their names.
     by_name: Vec<usize>,
 }
@@ -125,7 +127,7 @@ impl OpenOptions {
         self
     }
 
-    /// Opens what is there of a split set; missing shards are findings of [`validate::layout`].
+    /// Opens what is there and can be read of a split set; other shards are findings of [`validate::layout`].
     #[must_use]
     pub fn incomplete(mut self) -> Self {
         self.incomplete = true;
@@ -163,11 +165,12 @@ impl OpenOptions {
             SplitKeys::of(&parsed.metadata).siblings(path)?
         };
         let Some(name) = siblings else {
-            return Ok(GgufFile::new(vec![(parsed, source)], Vec::new()));
+            return Ok(GgufFile::new(vec![(parsed, source)], Vec::new(), Vec::new()));
         };
         let mut opened = Some((parsed, source));
         let mut parts = Vec::new();
         let mut missing = Vec::new();
+        let mut unreadable = Vec::new();
         for no in 1..=name.count {
             if no == name.no {
                 parts.extend(opened.take());
@@ -180,12 +183,16 @@ impl OpenOptions {
             }
             edit::refuse_interrupted(&path)?;
             let source = self.source(&path)?;
-            parts.push((parse(&*source, self.keep)?, source));
+            match parse(&*source, self.keep) {
+                Ok(parsed) => parts.push((parsed, source)),
+                Err(Error::Malformed(e)) if self.incomplete => unreadable.push(*e),
+                Err(e) => return Err(e),
+            }
         }
         if !missing.is_empty() && !self.incomplete {
             return Err(split::missing(path, &missing));
         }
-        Ok(GgufFile::new(parts, missing))
+        Ok(GgufFile::new(parts, missing, unreadable))
     }
 
     fn source(&self, path: &Path) -> Result<Arc<dyn Source>> {
@@ -220,10 +227,14 @@ impl GgufFile {
             .into_iter()
             .map(|source| Ok((parse(&*source, Keep::ALL)?, source)))
             .collect();
-        Ok(Self::new(parts?, Vec::new()).0)
+        Ok(Self::new(parts?, Vec::new(), Vec::new()).0)
     }
 
-    fn new(parsed: Vec<(Parsed, Arc<dyn Source>)>, missing: Vec<PathBuf>) -> (Self, HashMap<String, u64>) {
+    fn new(
+        parsed: Vec<(Parsed, Arc<dyn Source>)>,
+        missing: Vec<PathBuf>,
+        unreadable: Vec<Malformed>,
+    ) -> (Self, HashMap<String, u64>) {
         let mut metadata = None;
         let mut cut = HashMap::new();
         let mut tensors = Vec::new();
@@ -255,6 +266,7 @@ impl GgufFile {
             tensors,
             parts,
             missing,
+            unreadable,
             by_name,
         };
         (file, cut)
@@ -278,6 +290,16 @@ impl GgufFile {
     /// Shards that are not there ([`OpenOptions::incomplete`]).
     pub fn missing(&self) -> &[PathBuf] {
         &self.missing
+    }
+
+    /// Shards whose heads cannot be read, with the reason ([`OpenOptions::incomplete`]).
+    pub fn unreadable(&self) -> &[Malformed] {
+        &self.unreadable
+    }
+
+    /// Whether every shard of the set is there and can be read.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty() && self.unreadable.is_empty()
     }
 
     /// The path of the first file, for messages.

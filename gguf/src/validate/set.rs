@@ -20,8 +20,13 @@ pub(super) fn check(file: &GgufFile, findings: &mut Vec<Finding>) {
             "download it into the same folder",
         ));
     }
+    for e in file.unreadable() {
+        let name = ShardName::parse(&e.file).map_or(0, |n| n.no);
+        let what = format!("shard {name} cannot be read: {e}");
+        findings.push(Finding::severe("set", None, what, "download it again"));
+    }
     check_types(file, findings);
-    let is_set = parts.len() > 1 || !file.missing().is_empty();
+    let is_set = parts.len() > 1 || !file.is_complete();
     for (i, part) in parts.iter().enumerate() {
         let start = findings.len();
         let name = ShardName::parse(part.path());
@@ -130,7 +135,7 @@ fn check_counts(file: &GgufFile, findings: &mut Vec<Finding>) {
                 text(first),
                 text(claimed)
             ),
-            Some(claimed) if file.missing().is_empty() && i == 0 && claimed != n => {
+            Some(claimed) if file.is_complete() && i == 0 && claimed != n => {
                 format!("expected {claimed} tensors in the set, found {n} in all shards together")
             }
             _ => continue,

@@ -1,72 +1,10 @@
 //! Metadata keys that readers take in one type only, and values that should not be published.
 
+use std::borrow::Cow;
+
 use gguf::validate::Finding;
-use gguf::{Metadata, Value, ValueType, key};
-
-/// The type that llama.cpp reads a key in. It looks keys up with their exact type and refuses a model whose key has
-/// another; where it takes one number or one a layer, arrays are not looked at here.
-const TYPES: &[(&str, ValueType)] = &[
-    (key::ARCHITECTURE, ValueType::String),
-    (key::NAME, ValueType::String),
-    (key::TYPE, ValueType::String),
-    (key::FILE_TYPE, ValueType::U32),
-    (key::QUANTIZATION_VERSION, ValueType::U32),
-    (key::TOKENIZER_MODEL, ValueType::String),
-    (key::TOKENIZER_PRE, ValueType::String),
-    (key::CHAT_TEMPLATE, ValueType::String),
-    ("tokenizer.ggml.bos_token_id", ValueType::U32),
-    ("tokenizer.ggml.eos_token_id", ValueType::U32),
-    ("tokenizer.ggml.eot_token_id", ValueType::U32),
-    ("tokenizer.ggml.eom_token_id", ValueType::U32),
-    ("tokenizer.ggml.unknown_token_id", ValueType::U32),
-    ("tokenizer.ggml.seperator_token_id", ValueType::U32),
-    ("tokenizer.ggml.padding_token_id", ValueType::U32),
-    ("tokenizer.ggml.add_bos_token", ValueType::Bool),
-    ("tokenizer.ggml.add_eos_token", ValueType::Bool),
-    ("tokenizer.ggml.add_space_prefix", ValueType::Bool),
-];
-
-/// The same for keys that begin with the architecture and a dot.
-const ARCH_TYPES: &[(&str, ValueType)] = &[
-    ("block_count", ValueType::U32),
-    ("context_length", ValueType::U32),
-    ("embedding_length", ValueType::U32),
-    ("vocab_size", ValueType::U32),
-    ("feed_forward_length", ValueType::U32),
-    ("expert_feed_forward_length", ValueType::U32),
-    ("expert_shared_feed_forward_length", ValueType::U32),
-    ("leading_dense_block_count", ValueType::U32),
-    ("expert_count", ValueType::U32),
-    ("expert_used_count", ValueType::U32),
-    ("expert_shared_count", ValueType::U32),
-    ("expert_group_count", ValueType::U32),
-    ("expert_group_used_count", ValueType::U32),
-    ("expert_weights_scale", ValueType::F32),
-    ("expert_weights_norm", ValueType::Bool),
-    ("expert_gating_func", ValueType::U32),
-    ("nextn_predict_layers", ValueType::U32),
-    ("logit_scale", ValueType::F32),
-    ("attn_logit_softcapping", ValueType::F32),
-    ("final_logit_softcapping", ValueType::F32),
-    ("attention.head_count", ValueType::U32),
-    ("attention.head_count_kv", ValueType::U32),
-    ("attention.key_length", ValueType::U32),
-    ("attention.value_length", ValueType::U32),
-    ("attention.key_length_mla", ValueType::U32),
-    ("attention.value_length_mla", ValueType::U32),
-    ("attention.layer_norm_epsilon", ValueType::F32),
-    ("attention.layer_norm_rms_epsilon", ValueType::F32),
-    ("attention.q_lora_rank", ValueType::U32),
-    ("attention.kv_lora_rank", ValueType::U32),
-    ("attention.sliding_window", ValueType::U32),
-    ("attention.scale", ValueType::F32),
-    ("rope.dimension_count", ValueType::U32),
-    ("rope.freq_base", ValueType::F32),
-    ("rope.scaling.type", ValueType::String),
-    ("rope.scaling.factor", ValueType::F32),
-    ("rope.scaling.original_context_length", ValueType::U32),
-    ("rope.scaling.yarn_log_multiplier", ValueType::F32),
-];
+use gguf::{Array, Metadata, Value, key};
+use gguf_models::keys;
 
 /// Folders that a path of a person's machine begins with.
 const PRIVATE: &[&str] = &[
@@ -76,56 +14,33 @@ const PRIVATE: &[&str] = &[
     "/mnt/",
     "/media/",
     "/tmp/",
+    "/var/",
+    "/opt/",
     "/data/",
     "/workspace/",
+    "/content/",
+    "/kaggle/",
+    "file://",
+    "~/",
 ];
 
+/// Strings of an array that are looked at for paths: lists of data sets are short, vocabularies are not.
+const N_PATHS: usize = 64;
+
 pub(super) fn check(metadata: &Metadata, findings: &mut Vec<Finding>) {
-    let arch = match metadata.get(key::ARCHITECTURE) {
-        Some(Value::String(arch)) => arch.as_str(),
-        _ => "",
-    };
+    let architecture = keys::architecture(metadata);
     for (key, value) in metadata.iter() {
-        let rest = key.strip_prefix(arch).and_then(|k| k.strip_prefix('.'));
-        let expected = rest
-            .and_then(|rest| expected_type(ARCH_TYPES, rest))
-            .or_else(|| expected_type(TYPES, key));
-        let found = value.value_type();
-        if let Some(expected) = expected
-            && found != expected
-            && found != ValueType::Array
-        {
-            let what = format!("expected type {expected}, found {found}: llama.cpp refuses the model");
-            findings.push(Finding::severe(
-                object(key),
-                None,
-                what,
-                "set the key again in that type",
-            ));
-        }
-        if let Value::String(text) = value
-            && key != key::CHAT_TEMPLATE
-            && is_private(text)
-        {
-            let what = format!(
-                "a path of somebody's machine stands in the file: `{}`",
-                text.escape_debug()
-            );
-            findings.push(Finding::unusual(
-                object(key),
-                None,
-                what,
-                "set the key to the bare name before publishing",
-            ));
-        }
-        if key == key::CHAT_TEMPLATE && matches!(value, Value::String(text) if text.trim().is_empty()) {
+        check_type(key, value, architecture, findings);
+        check_paths(key, value, findings);
+    }
+    let templates = metadata
+        .iter()
+        .filter(|(key, _)| *key == key::CHAT_TEMPLATE || key.starts_with("tokenizer.chat_template."));
+    for (key, value) in templates {
+        if matches!(value, Value::String(text) if text.trim().is_empty()) {
             let what = "the chat template is empty: programs fall back to one of their own";
-            findings.push(Finding::unusual(
-                object(key),
-                None,
-                what,
-                "set the key from the model's template",
-            ));
+            let remedy = "set the key from the model's template";
+            findings.push(Finding::unusual(object(key), None, what, remedy));
         }
     }
 }
@@ -134,14 +49,80 @@ fn object(key: &str) -> String {
     format!("key `{key}`")
 }
 
-fn expected_type(table: &[(&str, ValueType)], key: &str) -> Option<ValueType> {
-    table.iter().find(|(k, _)| *k == key).map(|&(_, t)| t)
+fn check_type(key: &str, value: &Value, architecture: &str, findings: &mut Vec<Finding>) {
+    // The container has its own findings for these.
+    if key == key::ALIGNMENT || key::SPLIT.contains(&key) {
+        return;
+    }
+    let Some(expected) = keys::type_of(key, architecture).filter(|t| !t.fits(value)) else {
+        return;
+    };
+    let found = value.type_name();
+    let what = format!("expected type {expected}, found {found}");
+    let remedy = "set the key again in that type";
+    // What describes a model is for people; loaders pass it over, or nearly.
+    let describes = key.starts_with("general.")
+        && ![key::ARCHITECTURE, key::FILE_TYPE, key::QUANTIZATION_VERSION].contains(&key);
+    findings.push(if describes {
+        Finding::unusual(object(key), None, what, remedy)
+    } else {
+        Finding::severe(
+            object(key),
+            None,
+            format!("{what}: llama.cpp refuses the model"),
+            remedy,
+        )
+    });
+}
+
+fn check_paths(key: &str, value: &Value, findings: &mut Vec<Finding>) {
+    let path = match value {
+        Value::String(text) => Some(text.as_str()).filter(|t| is_private(t)).map(str::to_owned),
+        Value::Array(Array::String(all)) if all.len() <= N_PATHS => {
+            all.iter().find(|t| is_private(t)).map(Cow::into_owned)
+        }
+        _ => None,
+    };
+    if let Some(path) = path {
+        let what = format!("a path of somebody's machine stands in the file: `{path}`");
+        let remedy = "set the key to the bare name before publishing";
+        findings.push(Finding::unusual(object(key), None, what, remedy));
+    }
 }
 
 /// Whether a value is one path and nothing else, on any system.
 fn is_private(text: &str) -> bool {
-    let windows =
-        text.get(1..3).is_some_and(|s| s == ":\\") && text.starts_with(|c: char| c.is_ascii_alphabetic());
+    let drive = text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.get(1..3).is_some_and(|s| s == ":\\" || s == ":/");
+    let share = text.starts_with("\\\\");
     let unix = PRIVATE.iter().any(|p| text.starts_with(p));
-    (windows || unix) && !text.contains('\n')
+    (drive || share || unix) && !text.contains('\n')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_private;
+
+    #[test]
+    fn paths_are_told_from_text() {
+        for path in [
+            "/home/ann/imatrix.dat",
+            "C:\\Users\\ann\\m.gguf",
+            "D:/models/x",
+            "\\\\nas\\share\\x",
+            "~/x",
+        ] {
+            assert!(is_private(path), "{path}");
+        }
+        for text in [
+            "imatrix.dat",
+            "https://example.org/home/x",
+            "a: b",
+            "/",
+            "",
+            "/home/{{ x }}\nand more",
+        ] {
+            assert!(!is_private(text), "{text}");
+        }
+    }
 }

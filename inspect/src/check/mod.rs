@@ -2,6 +2,7 @@
 
 mod architecture;
 mod data;
+mod generic;
 mod keys;
 mod vocabulary;
 
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use gguf::validate::{self, Finding};
 use gguf::{Error, GgufFile, OpenOptions};
-use gguf_cli::{Failure, Result, TalkArgs, ThreadArgs, count, print_json, write_data};
+use gguf_cli::{Failure, Result, TalkArgs, ThreadArgs, count, print_json, printable, write_data};
 use serde::Serialize;
 
 #[derive(ClapArgs, Debug)]
@@ -159,7 +160,8 @@ impl Check {
                 .map_or(String::new(), |name| format!("`{name}`: "));
             let at = f.at.map_or(String::new(), |at| format!(" at byte {at}"));
             let remedy = f.remedy.map_or(String::new(), |r| format!("; {r}"));
-            writeln!(out, "{}: {file}{}{at}: {}{remedy}", f.severity, f.object, f.what)?;
+            let line = format!("{}: {file}{}{at}: {}{remedy}", f.severity, f.object, f.what);
+            writeln!(out, "{}", printable(&line))?;
         }
         writeln!(
             out,

@@ -39,10 +39,10 @@ fn check_doubles(tokens: &Strings, known: &HashSet<&[u8]>, findings: &mut Vec<Fi
     let first = tokens.iter_bytes().position(|t| !t.is_empty() && !seen.insert(t));
     let first = first.unwrap_or(0);
     let what = format!(
-        "{n_doubles} tokens have the text of another, the first is {first}, `{}`: only one of them can be found",
+        "{n_doubles} tokens have the text of another, the first is {first}, `{}`: llama.cpp refuses the model",
         tokens.get(first).unwrap_or_default().escape_debug()
     );
-    findings.push(Finding::unusual(object(key::TOKENS), None, what, CONVERT));
+    findings.push(Finding::severe(object(key::TOKENS), None, what, CONVERT));
 }
 
 fn check_types(types: &Array, findings: &mut Vec<Finding>) {

@@ -184,9 +184,9 @@ impl Estimate {
         let run = Run::of(args, a)?;
         let weights = Weights::of(file)?;
         let mut left_out = Vec::new();
-        if !file.missing().is_empty() {
-            let n = count(file.missing().len() as u64, "shard");
-            left_out.push(format!("weights of {n} that are not there"));
+        if !file.is_complete() {
+            let n = count((file.missing().len() + file.unreadable().len()) as u64, "shard");
+            left_out.push(format!("weights of {n} that are not there or cannot be read"));
         }
         let (mut cache, mut compute, mut layers) = (Cache::default(), Compute::default(), Vec::new());
         if let Some(a) = a {

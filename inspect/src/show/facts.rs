@@ -137,6 +137,12 @@ pub(crate) struct TypeTotals {
 }
 
 impl Totals {
+    /// Names of the types and their bytes, the largest first.
+    pub(crate) fn bytes_by_type(&self) -> Vec<(&str, u64)> {
+        let types = self.by_type.iter();
+        types.map(|t| (t.type_name.as_str(), t.sums.bytes)).collect()
+    }
+
     /// Types in order of their bytes, the largest first.
     pub(crate) fn of(file: &GgufFile) -> Self {
         let mut all = Sums::default();

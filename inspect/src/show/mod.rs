@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use gguf::{GgufFile, OpenOptions, Outline, Value, key, validate};
-use gguf_cli::{Failure, Result, count, in_file, print_json, warn, write_data};
+use gguf_cli::{Failure, Result, count, in_file, print_json, printable, warn, write_data};
 use serde::Serialize;
 
 pub(crate) use facts::{Sums, Totals};
@@ -109,13 +109,24 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// What is wrong does not keep a model from being shown; the exit code stays 0.
 fn warn_of_damage(file: &GgufFile) {
+    let path = file.path().display();
     let n = validate::layout(file).iter().filter(|f| f.severe).count();
     if n > 0 {
-        let path = file.path().display();
         let n = count(n as u64, "finding");
         warn(&format!(
             "`{path}` is damaged ({n}): see `gguf-inspect check {path}`"
+        ));
+    }
+    let mut unknown = file.tensors.iter().filter(|t| t.format().is_none());
+    if let Some(first) = unknown.next() {
+        let n = count(1 + unknown.count() as u64, "tensor");
+        warn(&format!(
+            "`{path}`: {n} of a type that this build does not know, the first is `{}` of {}: sizes are the room up \
+             to what comes next",
+            printable(&first.name),
+            first.type_name()
         ));
     }
 }

@@ -20,6 +20,10 @@ pub(crate) struct Summary {
     pub(crate) active_parameters: Option<u64>,
     /// Name of `general.file_type`.
     pub(crate) file_type: Option<String>,
+    /// Whether the tensors can be of that type.
+    pub(crate) file_type_fits: bool,
+    /// What the tensors say, where they cannot or the key is missing.
+    pub(crate) file_type_guess: Option<&'static str>,
     /// The tensor type with the most bytes.
     pub(crate) mostly: Option<String>,
     pub(crate) bits_per_weight: Option<f64>,
@@ -65,6 +69,8 @@ pub(crate) struct Shard {
     pub(crate) bytes: u64,
     pub(crate) tensors: usize,
     pub(crate) missing: bool,
+    /// Whether it is there, but its head cannot be read.
+    pub(crate) unreadable: bool,
 }
 
 /// Sums over the tensors of one part of the model.
@@ -86,16 +92,24 @@ impl Summary {
                 .and_then(largest)
         };
         let totals = Totals::of(file);
+        let types = totals.bytes_by_type();
+        let file_type_id = metadata.get(key::FILE_TYPE).and_then(Value::to_uint);
+        let file_type_id = file_type_id.map(|id| u32::try_from(id).unwrap_or(u32::MAX));
+        let known = file_type_id.and_then(file_type::by_id);
+        let file_type_fits =
+            file_type_id.is_some() && (types.is_empty() || known.is_none_or(|t| t.fits(&types)));
         let (experts, experts_used) = (uint("expert_count"), uint("expert_used_count"));
         Self {
             name: string(metadata, key::NAME),
             kind: string(metadata, key::TYPE).filter(|t| t != "model"),
             parameters: totals.all.parameters,
             active_parameters: active_parameters(file, experts, experts_used),
-            file_type: metadata.get(key::FILE_TYPE).and_then(Value::to_uint).map(|id| {
-                let known = u32::try_from(id).ok().and_then(file_type::by_id);
-                known.map_or_else(|| format!("file type {id}"), |t| t.name.to_owned())
-            }),
+            file_type: file_type_id
+                .map(|id| file_type::name_of(id).map_or_else(|| format!("file type {id}"), str::to_owned)),
+            file_type_fits,
+            file_type_guess: file_type::guess(types)
+                .filter(|_| !file_type_fits)
+                .map(|t| t.name),
             mostly: totals.by_type.first().map(|t| t.type_name.clone()),
             bits_per_weight: totals.bits_per_weight,
             layers: uint("block_count"),
@@ -199,7 +213,7 @@ fn template(metadata: &Metadata) -> Option<Template> {
 
 fn shards(file: &GgufFile) -> Vec<Shard> {
     let parts = file.parts();
-    if parts.len() + file.missing().len() < 2 {
+    if parts.len() < 2 && file.is_complete() {
         return Vec::new();
     }
     let base = |path: &std::path::Path| {
@@ -213,14 +227,23 @@ fn shards(file: &GgufFile) -> Vec<Shard> {
         bytes: part.source().len(),
         tensors: part.tensors.len(),
         missing: false,
+        unreadable: false,
     });
     let missing = file.missing().iter().map(|path| Shard {
         name: base(path),
         bytes: 0,
         tensors: 0,
         missing: true,
+        unreadable: false,
     });
-    let mut shards: Vec<Shard> = here.chain(missing).collect();
+    let unreadable = file.unreadable().iter().map(|e| Shard {
+        name: base(&e.file),
+        bytes: std::fs::metadata(&e.file).map_or(0, |m| m.len()),
+        tensors: 0,
+        missing: false,
+        unreadable: true,
+    });
+    let mut shards: Vec<Shard> = here.chain(missing).chain(unreadable).collect();
     shards.sort_by(|a, b| a.name.cmp(&b.name));
     shards
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use gguf::{Array, Outline, Shape, Value};
-use gguf_cli::{count, human_bytes, preview, preview_cut, table};
+use gguf_cli::{count, human_bytes, preview, preview_cut, printable, table};
 
 use super::Sections;
 use super::facts::{self, Header, Sums, Tensor, Totals};
@@ -32,7 +32,7 @@ pub(super) fn show(out: &mut dyn Write, outline: &Outline, sections: Sections) -
     if sections.metadata {
         for pair in facts::pairs(&file.metadata) {
             let value = preview_cut(pair.value, N_ITEMS, N_CHARS, outline.cut_len(pair.key));
-            writeln!(out, "{}: {} = {value}", pair.key, pair.type_name)?;
+            writeln!(out, "{}: {} = {value}", printable(pair.key), pair.type_name)?;
         }
     }
     if sections.tensors {
@@ -93,6 +93,8 @@ fn summary(s: &Summary, h: &Header) -> String {
     let shards = s.shards.iter().take(N_SHARDS).map(|shard| {
         let what = if shard.missing {
             "MISSING".to_owned()
+        } else if shard.unreadable {
+            format!("{}, UNREADABLE", human_bytes(shard.bytes))
         } else {
             format!(
                 "{}, {}",
@@ -117,12 +119,14 @@ fn parameters(s: &Summary) -> String {
     text
 }
 
-/// What the key says; without it, what the tensors say.
+/// What the key says; without it, or where it does not fit, what the tensors say.
 fn file_type(s: &Summary) -> Option<String> {
-    match (&s.file_type, &s.mostly) {
-        (Some(name), _) => Some(name.clone()),
-        (None, Some(mostly)) => Some(format!("not stated, mostly {mostly}")),
-        (None, None) => None,
+    let mostly = s.mostly.as_deref().unwrap_or("nothing");
+    match (&s.file_type, s.file_type_guess) {
+        (Some(name), _) if s.file_type_fits => Some(name.clone()),
+        (Some(name), _) => Some(format!("{name}, but the tensors are mostly {mostly}")),
+        (None, Some(guess)) => Some(format!("{guess} (not stated; guessed from the tensors)")),
+        (None, None) => s.mostly.as_ref().map(|t| format!("not stated, mostly {t}")),
     }
 }
 
@@ -194,7 +198,7 @@ fn tensors(tensors: &[Tensor<'_>]) -> String {
         .iter()
         .map(|t| {
             vec![
-                t.name.to_owned(),
+                printable(t.name).into_owned(),
                 t.type_name.clone(),
                 Shape::new(t.shape).map_or_else(String::new, |s| s.to_string()),
                 t.offset.to_string(),
@@ -245,7 +249,10 @@ fn array(out: &mut dyn Write, array: &Array) -> io::Result<()> {
         Array::I32(v) => lines(out, v),
         Array::F32(v) => lines(out, v),
         Array::Bool(v) => lines(out, v),
-        Array::String(v) => v.iter().try_for_each(|x| writeln!(out, "{x}")),
+        Array::String(v) => v.iter_bytes().try_for_each(|x| {
+            out.write_all(x)?;
+            out.write_all(b"\n")
+        }),
         Array::Array(v) => v.iter().try_for_each(|a| {
             writeln!(
                 out,

@@ -101,9 +101,94 @@ pub fn by_name(name: &str) -> Option<&'static FileType> {
         .or_else(|| by_id(crate::names::plain_number(name)?.try_into().ok()?))
 }
 
+/// The file type of a model that does not say it, from the names of its tensor types and the bytes of each: the one
+/// that is mostly made of the type with the most bytes, the medium of several mixtures.
+pub fn guess<'a>(types: impl IntoIterator<Item = (&'a str, u64)>) -> Option<&'static FileType> {
+    let most = most(types)?;
+    by_name(most).or_else(|| FILE_TYPES.iter().find(|t| t.base == most))
+}
+
+fn most<'a>(types: impl IntoIterator<Item = (&'a str, u64)>) -> Option<&'a str> {
+    let most = types.into_iter().max_by_key(|&(_, bytes)| bytes);
+    most.map(|(name, _)| name)
+}
+
+impl FileType {
+    /// Whether a model of these tensor types (name, bytes) can be of this file type. Quantized mixtures keep other
+    /// types for some tensors, in small models for most; of their own type there must be a tensor. A plain float type
+    /// must be that of most bytes.
+    pub fn fits(&self, types: &[(&str, u64)]) -> bool {
+        if matches!(self.base, "F32" | "F16" | "BF16") {
+            return most(types.iter().copied()) == Some(self.base);
+        }
+        types.iter().any(|(name, _)| *name == self.base)
+    }
+}
+
 /// By number.
 pub fn by_id(id: u32) -> Option<&'static FileType> {
     FILE_TYPES.iter().find(|t| t.id == id)
+}
+
+/// File types of `ik_llama.cpp` beside llama.cpp's: numbers and names.
+static FORK_NAMES: &[(u32, &str)] = &[
+    (135, "Q6_0"),
+    (136, "IQ1_BN"),
+    (137, "IQ2_BN"),
+    (138, "IQ2_K"),
+    (139, "IQ3_K"),
+    (140, "IQ4_K"),
+    (141, "IQ5_K"),
+    (142, "IQ6_K"),
+    (145, "IQ4_KS"),
+    (146, "IQ3_KL"),
+    (147, "IQ2_KS"),
+    (148, "IQ4_KSS"),
+    (149, "Q8_KV"),
+    (150, "IQ5_KS"),
+    (151, "IQ2_KT"),
+    (152, "IQ3_KT"),
+    (153, "IQ4_KT"),
+    (154, "IQ3_KS"),
+    (155, "IQ2_KL"),
+    (156, "IQ1_KT"),
+    (202, "Q4_0_R8"),
+    (207, "Q8_0_R8"),
+    (208, "Q5_0_R4"),
+    (210, "Q2_K_R4"),
+    (211, "Q3_K_R4"),
+    (214, "Q4_K_R4"),
+    (216, "Q5_K_R4"),
+    (218, "Q6_K_R4"),
+    (219, "IQ2_XXS_R4"),
+    (220, "IQ2_XS_R4"),
+    (223, "IQ3_XXS_R4"),
+    (224, "IQ1_S_R4"),
+    (225, "IQ4_NL_R4"),
+    (226, "IQ3_S_R4"),
+    (229, "IQ2_M_R4"),
+    (230, "IQ4_XS_R8"),
+    (231, "IQ1_M_R4"),
+    (232, "BF16_R16"),
+    (335, "Q6_0_R4"),
+    (337, "IQ2_BN_R4"),
+    (338, "IQ2_K_R4"),
+    (339, "IQ3_K_R4"),
+    (340, "IQ4_K_R4"),
+    (341, "IQ5_K_R4"),
+    (345, "IQ4_KS_R4"),
+    (350, "IQ5_KS_R4"),
+    (351, "MXFP4_R8"),
+    (398, "Q8_KV_R8"),
+    (399, "Q8_K_R8"),
+];
+
+/// The name of a number, also of a file type that only `ik_llama.cpp` writes.
+pub fn name_of(id: u32) -> Option<&'static str> {
+    let fork = || FORK_NAMES.iter().find(|(n, _)| *n == id);
+    by_id(id)
+        .map(|t| t.name)
+        .or_else(|| fork().map(|&(_, name)| name))
 }
 
 #[cfg(test)]
@@ -121,6 +206,18 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), n);
+    }
+
+    #[test]
+    fn tensors_tell_the_file_type() {
+        let guessed = |types: &[(&str, u64)]| guess(types.iter().copied()).map(|t| t.name);
+        assert_eq!(guessed(&[("F32", 1), ("Q4_K", 9), ("Q6_K", 5)]), Some("Q4_K_M"));
+        assert_eq!(guessed(&[("MXFP4", 9), ("Q8_0", 1)]), Some("MXFP4_MOE"));
+        assert_eq!(guessed(&[("type 4242", 9)]), None);
+        let fits = |name, types: &[(&str, u64)]| by_name(name).map(|t| t.fits(types));
+        assert_eq!(fits("Q4_K_M", &[("Q4_K", 1), ("Q6_K", 9)]), Some(true));
+        assert_eq!(fits("Q4_K_M", &[("Q5_0", 9), ("F32", 1)]), Some(false));
+        assert_eq!(fits("F32", &[("F32", 1), ("BF16", 9)]), Some(false));
     }
 
     #[test]

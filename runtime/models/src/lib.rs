@@ -19,8 +19,8 @@
 //! - the **forward pass** as a [`spec::ModelSpec`], plain data that the runtime interprets.
 //!
 //! Beside that the crate has tables that all programs share: [`component`], which part of a model a tensor belongs to,
-//! whatever the architecture; [`attributes`], what the metadata of any architecture say; [`file_type`], the names that people ask for
-//! (`Q4_K_M`), and [`vocab`], how each pre-tokenizer cuts text.
+//! whatever the architecture; [`attributes`], what the metadata of any architecture say; [`keys`], the types of the
+//! format's keys; [`file_type`], the names that people ask for (`Q4_K_M`); [`vocab`], how each pre-tokenizer cuts text.
 //!
 //! The crate knows no kernels, opens no files of its own and runs no code of a checkpoint. It refuses an
 //! architecture that it has no description of, keys of another type than needed, and values that no sound
@@ -35,6 +35,7 @@ mod error;
 pub mod file_type;
 pub mod hf;
 pub mod hparams;
+pub mod keys;
 pub mod names;
 pub mod spec;
 pub mod vocab;

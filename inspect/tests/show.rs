@@ -1,0 +1,113 @@
+//! `show` says first what a person wants first.
+
+#[expect(dead_code, reason = "each test binary uses its part")]
+mod models;
+
+use gguf::Value;
+use models::{Model, inspect};
+use tempfile::TempDir;
+
+fn show(model: &Model, options: &[&str]) -> models::Run {
+    let folder = TempDir::new().expect("a folder");
+    let path = model.save(folder.path(), "m.gguf");
+    inspect(&[&[path.as_str()], options].concat())
+}
+
+/// 2 of 8 experts: half of the parameters are theirs.
+fn experts() -> Model {
+    let mut model = Model::new();
+    model.metadata.set("test.expert_count", 8_u32.into());
+    model.metadata.set("test.expert_used_count", 2_u32.into());
+    model
+        .random("token_embd.weight", &[256, 40], "Q8_0", 1)
+        .random("blk.0.ffn_up_exps.weight", &[256, 5, 8], "Q4_K", 2)
+        .random("blk.0.attn_norm.weight", &[256], "F32", 3)
+}
+
+#[test]
+fn active_parameters_leave_out_experts_that_are_not_used() {
+    let run = show(&experts(), &[]);
+    // 10240 + 256 are for every token, 10240 are the experts'.
+    run.assert(0, &["parameters: 20.7 K, 13.1 K active (2 of 8 experts)"]);
+    let json = show(&experts(), &["--json"]).json();
+    assert_eq!(json["summary"]["active_parameters"], 10_240 + 256 + 10_240 / 4);
+    let parts = json["summary"]["by_component"].as_array().expect("a list");
+    let part = |name: &str| parts.iter().find(|p| p["component"] == name).expect("the part");
+    assert_eq!(part("experts")["parameters"], 10_240);
+    assert_eq!(part("norms")["bytes"], 1024);
+}
+
+#[test]
+fn the_file_type_is_what_the_key_and_the_tensors_say() {
+    let with = |id: u32| {
+        let mut model = experts();
+        model.metadata.set("general.file_type", id.into());
+        show(&model, &[])
+    };
+    with(15).assert(0, &["file type: Q4_K_M\n"]);
+    with(1).assert(0, &["file type: F16, but the tensors are mostly Q8_0\n"]);
+    with(138).assert(0, &["file type: IQ2_K\n"]);
+    with(999).assert(0, &["file type: file type 999\n"]);
+    show(&experts(), &[]).assert(0, &["file type: Q8_0 (not stated; guessed from the tensors)\n"]);
+}
+
+#[test]
+fn special_tokens_are_shown_by_their_text_and_the_template_by_its_beginning() {
+    let mut model = Model::new();
+    let m = &mut model.metadata;
+    m.set("tokenizer.ggml.model", "gpt2".into());
+    m.set("tokenizer.ggml.pre", "qwen2".into());
+    m.set("tokenizer.ggml.bos_token_id", 3_u32.into());
+    m.set("tokenizer.ggml.eos_token_id", 99_u32.into());
+    m.set("tokenizer.chat_template", "\n{% for m in messages %}\nx".into());
+    show(&model, &[]).assert(
+        0,
+        &[
+            "vocabulary: 40 tokens, gpt2 (qwen2); bos 3 \"token3\"; eos 99 (not in the vocabulary)\n",
+            "chat template: 26 characters, begins \"{% for m in messages %}\"\n",
+        ],
+    );
+}
+
+#[test]
+fn one_value_comes_as_it_stands() {
+    let mut model = Model::new();
+    let m = &mut model.metadata;
+    m.set("text", "ä\n\"b\" \\ \u{1b}".into());
+    m.set("list", vec!["a b".to_owned(), String::new()].into());
+    m.set("x", 0.1_f32.into());
+    let value = |key| show(&model, &["--key", key]).out;
+    assert_eq!(value("text"), "ä\n\"b\" \\ \u{1b}\n");
+    assert_eq!(value("list"), "a b\n\n");
+    assert_eq!(value("x"), "0.1\n");
+    assert_eq!(
+        show(&model, &["--key", "list", "--json"]).json(),
+        serde_json::json!(["a b", ""])
+    );
+}
+
+#[test]
+fn names_cannot_move_the_cursor() {
+    let mut model = Model::new().random("a\u{1b}[2J.weight", &[32], "F32", 1);
+    model.metadata.set("key\r", Value::from("x\u{1b}"));
+    for options in [&[][..], &["--tensors"], &["--metadata"]] {
+        let run = show(&model, options);
+        let odd = run.out.chars().find(|c| c.is_control() && *c != '\n');
+        assert_eq!((run.code, odd), (0, None), "{}", run.out);
+    }
+}
+
+#[test]
+fn unknown_types_are_shown_with_a_warning() {
+    let model = experts().tensor("odd", &[100], "type 4242", vec![7; 96]);
+    let run = show(&model, &["--tensors"]);
+    run.assert(0, &["odd", "type 4242"]);
+    assert!(
+        run.err
+            .contains("1 tensor of a type that this build does not know, the first is `odd` of type 4242"),
+        "{}",
+        run.err
+    );
+    let run = show(&model, &["--json"]);
+    assert_eq!(run.json()["tensors"][3]["bytes"], 96);
+}
