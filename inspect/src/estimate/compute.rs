@@ -3,7 +3,8 @@
 //! Let T be the tokens of a ubatch and all activations F32. A pass holds all the time
 //!
 //! - `3 T n_embd`: the residual stream, its norm, the sum in the making,
-//! - `T n_cells` for the mask, twice where some layers have a window of their own,
+//! - `T n_cells` for the mask, and as much for the cells of a window where some layers have one,
+//! - `16 T` for token ids, positions and places in the cache, and 1 MiB for small tensors and alignment,
 //!
 //! and of these stages one after the other, so that the largest counts:
 //!
@@ -24,6 +25,10 @@ use serde::Serialize;
 use super::cache::Cache;
 use super::{MAX_NUMBER, Run, product, sum};
 
+/// Words of a token's inputs: id, position, places in up to two caches, whether logits are wanted; and room.
+const INPUTS: u64 = 16;
+/// Bytes of what does not grow with the tokens.
+const SMALL: u64 = 1 << 20;
 /// Bytes of an activation.
 const F32: u64 = 4;
 
@@ -64,7 +69,10 @@ impl Compute {
         let bytes = |elems: u64| product("the compute buffers", &[tokens, elems, F32]);
         let masks = sum("the masks", [cache.cells, cache.window_cells.unwrap_or(0)])?;
         let stages = Self {
-            resident: bytes(total(&[(3, n_embd), (1, masks)])?)?,
+            resident: sum(
+                "the compute buffers",
+                [bytes(total(&[(3, n_embd), (1, masks), (1, INPUTS)])?)?, SMALL],
+            )?,
             attention: bytes(attention(a, cache, run)?)?,
             feed_forward: bytes(feed_forward(a, n_embd)?)?,
             recurrent: recurrent(a, cache, &bytes)?,
