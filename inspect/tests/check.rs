@@ -355,7 +355,7 @@ fn a_set_with_bad_shards_is_checked_as_far_as_it_goes() {
     assert_eq!(run.json()["findings"][0]["object"], "set");
 
     let run = inspect(&[&first]);
-    run.assert(0, &["shard m-00002-of-00003.gguf: 61 B, UNREADABLE"]);
+    run.assert(0, &["shard m-00002-of-00003.gguf: 63 B, UNREADABLE"]);
     assert!(run.err.contains("is damaged"), "{}", run.err);
     std::fs::remove_file(&second).expect("the shard");
     inspect(&[&first]).assert(0, &["shard m-00002-of-00003.gguf: MISSING"]);

@@ -125,7 +125,7 @@ impl<'a> Generic<'a> {
         } else if attends && self.uint(heads) == Some(0) {
             findings.push(self.severe(heads, "expected at least 1, found 0"));
         }
-        let Some(n_layer) = self.uint("block_count") else {
+        let Some(n_layer) = self.uint("block_count").filter(|&n| n > 0) else {
             return;
         };
         for own in [heads, "attention.head_count_kv", "feed_forward_length"] {

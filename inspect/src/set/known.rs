@@ -1,98 +1,48 @@
-//! The types that well-known keys have.
+//! The types that keys have: those of the format's table, and of its families for keys that the table lacks.
 
-use gguf::{Metadata, Value, ValueType, key};
+use gguf::{Metadata, ValueType, key};
+use gguf_models::keys::{self, KeyType};
 
 use super::value::Type;
 
-/// Keys that do not have the usual type of their family, by how they end behind `general.`, `tokenizer.` or the
-/// architecture. The first that fits counts.
-const GENERAL: &[(&str, Type)] = &[
-    ("quantization_version", Type::one(ValueType::U32)),
-    ("alignment", Type::one(ValueType::U32)),
-    ("file_type", Type::one(ValueType::U32)),
-    (".count", Type::one(ValueType::U32)),
-    ("tags", Type::array(ValueType::String)),
-    ("languages", Type::array(ValueType::String)),
-    ("datasets", Type::array(ValueType::String)),
-    ("sampling.sequence", Type::one(ValueType::String)),
-    ("sampling.top_k", Type::one(ValueType::I32)),
-    ("sampling.penalty_last_n", Type::one(ValueType::I32)),
-    ("sampling.mirostat", Type::one(ValueType::I32)),
+/// Ends of keys that hold a fraction; other numbers of an architecture are whole.
+const FRACTIONS: &[&str] = &[
+    "_scale",
+    ".scale",
+    "_softcapping",
+    "_bias",
+    "_epsilon",
+    "_factor",
+    "_multiplier",
 ];
 
-const TOKENIZER: &[(&str, Type)] = &[
-    ("_token_id", Type::one(ValueType::U32)),
-    ("token_type_count", Type::one(ValueType::U32)),
-    (".tokens", Type::array(ValueType::String)),
-    (".merges", Type::array(ValueType::String)),
-    (".scores", Type::array(ValueType::F32)),
-    (".token_type", Type::array(ValueType::I32)),
-    (".precompiled_charsmap", Type::array(ValueType::U8)),
-    (".model", Type::one(ValueType::String)),
-    (".pre", Type::one(ValueType::String)),
-    (".json", Type::one(ValueType::String)),
-    (".chat_templates", Type::array(ValueType::String)),
-    ("_token", Type::one(ValueType::Bool)),
-    ("_sep", Type::one(ValueType::Bool)),
-    ("_prefix", Type::one(ValueType::Bool)),
-    ("_whitespaces", Type::one(ValueType::Bool)),
-];
-
-const ARCHITECTURE: &[(&str, Type)] = &[
-    ("use_parallel_residual", Type::one(ValueType::Bool)),
-    ("expert_weights_norm", Type::one(ValueType::Bool)),
-    ("causal", Type::one(ValueType::Bool)),
-    ("scaling.finetuned", Type::one(ValueType::Bool)),
-    ("tensor_data_layout", Type::one(ValueType::String)),
-    ("scaling.type", Type::one(ValueType::String)),
-    ("dimension_sections", Type::array(ValueType::I32)),
-    ("scaling.original_context_length", Type::one(ValueType::U32)),
-    ("rope.scaling.factor", Type::one(ValueType::F32)),
-    ("rope.scale_linear", Type::one(ValueType::F32)),
-    ("rope.freq_base", Type::one(ValueType::F32)),
-    ("rope.freq_base_swa", Type::one(ValueType::F32)),
-    ("swiglu_clamp_exp", Type::array(ValueType::F32)),
-    ("swiglu_clamp_shexp", Type::array(ValueType::F32)),
-    ("_softcapping", Type::one(ValueType::F32)),
-    ("_scale", Type::one(ValueType::F32)),
-    (".scale", Type::one(ValueType::F32)),
-    ("_bias", Type::one(ValueType::F32)),
-    ("_kqv", Type::one(ValueType::F32)),
-    ("_epsilon", Type::one(ValueType::F32)),
-    ("_factor", Type::one(ValueType::F32)),
-    ("scaling.alpha", Type::one(ValueType::F32)),
-    ("_multiplier", Type::one(ValueType::F32)),
-    ("yarn_beta_fast", Type::one(ValueType::F32)),
-    ("yarn_beta_slow", Type::one(ValueType::F32)),
-];
-
-/// The type of a well-known key.
+/// The type of a key, as far as its name tells.
 pub(super) fn type_of(key: &str, metadata: &Metadata) -> Option<Type> {
-    let find = |table: &[(&str, Type)]| {
-        let known = table.iter().find(|(end, _)| key.ends_with(end));
-        known.map(|(_, kind)| *kind)
-    };
+    let architecture = keys::architecture(metadata);
+    match keys::type_of(key, architecture) {
+        Some(KeyType::One(types)) => return types.first().map(|&t| Type::one(t)),
+        Some(KeyType::Array(types)) => return types.first().map(|&t| Type::array(t)),
+        Some(_) => return Some(Type::one(ValueType::U32)),
+        None => {}
+    }
     if let Some(rest) = key.strip_prefix("general.") {
-        // Other sampling settings are fractions, everything else about a model is text.
+        // Settings of sampling are fractions, everything else about a model is text.
         let sampling = rest.starts_with("sampling.");
-        let usual = Type::one(if sampling {
+        return Some(Type::one(if sampling {
             ValueType::F32
         } else {
             ValueType::String
-        });
-        return Some(find(GENERAL).unwrap_or(usual));
-    }
-    if key == key::CHAT_TEMPLATE || key.starts_with("tokenizer.chat_template.") {
-        return Some(Type::one(ValueType::String));
+        }));
     }
     if key.starts_with("tokenizer.") {
-        return find(TOKENIZER);
+        return key.ends_with("_token_id").then(|| Type::one(ValueType::U32));
     }
-    let Some(Value::String(architecture)) = metadata.get(key::ARCHITECTURE) else {
+    if !metadata.contains(key::ARCHITECTURE) {
         return None;
-    };
-    key.strip_prefix(architecture.as_str())?.strip_prefix('.')?;
-    Some(find(ARCHITECTURE).unwrap_or(Type::one(ValueType::U32)))
+    }
+    let own = key.strip_prefix(architecture)?.strip_prefix('.')?;
+    let fraction = FRACTIONS.iter().any(|end| own.ends_with(end));
+    Some(Type::one(if fraction { ValueType::F32 } else { ValueType::U32 }))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(super) fn show(out: &mut dyn Write, outline: &Outline, sections: Sections) -
         let s = Summary::of(file);
         writeln!(out, "{}\n", summary(&s, &Header::of(file)))?;
         if !file.tensors.is_empty() {
-            writeln!(out, "{}\n\n{}", components(&s, &totals), types(&totals))?;
+            writeln!(out, "{}\n\n{}\n", components(&s, &totals), types(&totals))?;
         }
         writeln!(out, "metadata: {}", count(file.metadata.len() as u64, "key"))?;
     }
