@@ -48,12 +48,22 @@ fn a_page_holds_the_model_and_nothing_that_runs() {
     ] {
         assert!(html.contains(words), "`{words}` not in the page");
     }
-    for words in ["<script", "http:", "https:", "url(", folder.path().to_str().expect("UTF-8")] {
+    for words in [
+        "<script",
+        "http:",
+        "https:",
+        "url(",
+        folder.path().to_str().expect("UTF-8"),
+    ] {
         assert!(!html.contains(words), "`{words}` in the page");
     }
     // The same page again is refused, and made again the same.
     assert_eq!(report(&[&b, "-o", &page]).status.code(), Some(1));
-    assert!(report(&[&b, "-o", &page, "--compare", &a, "--force"]).status.success());
+    assert!(
+        report(&[&b, "-o", &page, "--compare", &a, "--force"])
+            .status
+            .success()
+    );
     assert_eq!(std::fs::read_to_string(&page).expect("a page"), html);
 }
 

@@ -65,7 +65,8 @@ impl Compute {
             left_out.push("logits: neither output matrix nor embeddings nor vocabulary".to_owned());
             0
         });
-        let tokens = run.n_ubatch;
+        // Each sequence may have a token in a ubatch, however small it is asked to be.
+        let tokens = run.n_ubatch.max(run.n_seq);
         let bytes = |elems: u64| product("the compute buffers", &[tokens, elems, F32]);
         let masks = sum("the masks", [cache.cells, cache.window_cells.unwrap_or(0)])?;
         let stages = Self {
