@@ -58,7 +58,7 @@ fn a_page_holds_the_model_and_nothing_that_runs() {
         assert!(!html.contains(words), "`{words}` in the page");
     }
     // The same page again is refused, and made again the same.
-    assert_eq!(report(&[&b, "-o", &page]).status.code(), Some(1));
+    assert_eq!(report(&[&b, "-o", &page]).status.code(), Some(2));
     assert!(
         report(&[&b, "-o", &page, "--compare", &a, "--force"])
             .status
