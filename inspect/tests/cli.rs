@@ -98,9 +98,9 @@ fn a_sound_file_is_shown_and_passes() {
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     for line in [
         "parameters: 76",
-        "size: 416 B (416 bytes), 8.842 bits/weight",
+        "size: 448 B (448 bytes), 8.842 bits/weight",
         "vocabulary: 3 tokens",
-        "format: GGUF version 3, little-endian, alignment 32 bytes, tensor data from byte 288",
+        "format: GGUF version 3, little-endian, alignment 32 bytes, tensor data from byte 320",
         "general.architecture: string = \"test\"",
         "tokenizer.ggml.tokens: array of string = [\"a\", \"b\", \"\"]",
         "all         2          76     84  100.0 %        8.842",
