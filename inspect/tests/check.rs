@@ -191,6 +191,14 @@ fn layers_experts_and_the_embedding_are_counted() {
             "1 more tensors differ too",
         ],
     );
+    let mut sized = without("tokenizer.ggml.tokens");
+    sized.metadata.set("test.vocab_size", 99_u32.into());
+    assert_finds(
+        "a size without tokens",
+        &sized,
+        "warning",
+        &["expected a row for each of 99 tokens, found 40"],
+    );
     let head = decoder().random("output.weight", &[32, 39], "F32", 9);
     assert_finds(
         "rows of the output",

@@ -172,10 +172,11 @@ impl<'a> Generic<'a> {
             );
             findings.push(self.tensor(embedding, what));
         }
-        let n_vocab = match self.file.metadata.get(key::TOKENS) {
-            Some(Value::Array(Array::String(tokens))) => tokens.len() as u64,
+        // Without tokens there is only a number, which no loader compares.
+        let (n_vocab, severe) = match self.file.metadata.get(key::TOKENS) {
+            Some(Value::Array(Array::String(tokens))) => (tokens.len() as u64, true),
             _ => match self.uint("vocab_size") {
-                Some(n) => n,
+                Some(n) => (n, false),
                 None => return,
             },
         };
@@ -184,7 +185,8 @@ impl<'a> Generic<'a> {
             let n_rows = tensor.shape.dim(1);
             if n_rows != n_vocab {
                 let what = format!("expected a row for each of {n_vocab} tokens, found {n_rows}");
-                findings.push(self.tensor(tensor, what));
+                let finding = self.tensor(tensor, what);
+                findings.push(Finding { severe, ..finding });
             }
         }
     }
