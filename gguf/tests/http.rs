@@ -178,16 +178,15 @@ fn of_a_large_file_only_the_head_is_fetched() {
 #[test]
 fn servers_that_misbehave_are_named() {
     let refusal = |fault| {
-        let bytes = long_head();
-        let n = bytes.len() as u64;
-        let server = Server::start(bytes, n, fault);
+        let server = Server::start(long_head(), 256 << 20, fault);
         let text = GgufFile::open(&server.url).expect_err("must fail").to_string();
         assert!(text.contains("http://127.0.0.1"), "{text}");
         (text, server.sent.load(Ordering::Relaxed))
     };
     let (text, sent) = refusal(Fault::NoRanges);
     assert!(text.contains("whole files only"), "{text}");
-    assert!(sent < 2 << 20, "{sent} bytes were fetched");
+    // What the system takes in before the program hangs up.
+    assert!(sent < 64 << 20, "{sent} bytes were fetched");
     assert!(refusal(Fault::OffByOne).0.contains("other bytes than asked"));
     assert!(refusal(Fault::Changes).0.contains("changed on the server"));
     let text = refusal(Fault::Cuts).0;
