@@ -14,9 +14,10 @@
 //!
 //! # Reading
 //!
-//! A [`source::Source`] gives bytes by position: from a file, a mapping or memory. [`GgufFile`] is what one
-//! forward pass over the head found, with access to the tensors' bytes; [`Outline`] is the same without long
-//! arrays, for programs that only look. Versions 2 and 3 in both byte orders are read. The data of a big-endian
+//! A [`source::Source`] gives bytes by position: from a file, a mapping, memory or, with feature `http`, a server.
+//! [`GgufFile`] is what one forward pass over the head found, with access to the tensors' bytes; [`Outline`] is the
+//! same without long arrays, for programs that only look. A model may stand in several files, a split set: any of
+//! its shards, or their folder, opens all of them as one [`GgufFile`] of several [`Part`]s. Versions 2 and 3 in both byte orders are read. The data of a big-endian
 //! file is handed out as it stands: who needs the values calls [`GgufFile::require_sound`] first, which refuses
 //! such a file, as it does any with a severe finding.
 //!
