@@ -2,35 +2,16 @@
 
 #[path = "../../gguf/tests/common/mod.rs"]
 mod common;
+#[expect(dead_code, reason = "each test binary uses its part")]
+mod models;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use common::{ARRAY, F32, INT32, Q4_0, Raw, STRING, save, shared, sound};
+use models::{Run, inspect};
 use serde_json::Value;
 use tempfile::TempDir;
-
-/// What a run left.
-struct Run {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-fn inspect(args: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gguf-inspect"));
-    let output = command
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the program starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Run {
-        code: output.status.code().expect("no signal"),
-        out: text(output.stdout),
-        err: text(output.stderr),
-    }
-}
 
 /// A folder with one file in it.
 fn file(bytes: &[u8]) -> (TempDir, String) {

@@ -2,40 +2,24 @@
 
 #[path = "../../gguf/tests/common/mod.rs"]
 mod common;
+#[expect(dead_code, reason = "each test binary uses its part")]
+mod models;
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use common::{F32, Raw, save, shared};
+use models::{Run, inspect};
 use serde_json::Value;
 use tempfile::TempDir;
 
-struct Run {
-    code: i32,
-    out: String,
-    err: String,
-}
-
 fn estimate(args: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gguf-inspect"));
-    let output = command
-        .arg("estimate")
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the program starts");
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    Run {
-        code: output.status.code().expect("no signal"),
-        out: text(output.stdout),
-        err: text(output.stderr),
-    }
+    inspect(&[&["estimate"], args].concat())
 }
 
 fn json(args: &[&str]) -> Value {
     let run = estimate(&[args, &["--json"]].concat());
     assert_eq!((run.code, run.err.as_str()), (0, ""));
-    serde_json::from_str(&run.out).expect("JSON on stdout")
+    run.json()
 }
 
 fn file(raw: &Raw) -> (TempDir, String) {

@@ -20,6 +20,7 @@
 //! The crate knows no format and no model; it takes [`gguf::Error`] apart only to choose the exit code and to put
 //! the file's name in front of messages about its keys ([`in_file`]).
 
+use std::borrow::Cow;
 use std::path::Path;
 
 mod args;
@@ -55,6 +56,11 @@ pub enum Failure {
     /// Exit 0: whoever reads the output has closed it. Made by [`write_data`] alone.
     #[error("the output was closed")]
     Closed,
+}
+
+/// The last part of a path, for reports in which a folder would be private or noise.
+pub fn file_name(path: &Path) -> Cow<'_, str> {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()
 }
 
 /// What becomes of an error about `file`: that of a metadata key, which knows no file, gets its name in front.

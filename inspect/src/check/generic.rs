@@ -74,7 +74,7 @@ impl<'a> Generic<'a> {
 
     /// The largest number of a key that is given once or for each layer.
     fn uint(&self, own: &str) -> Option<u64> {
-        self.attributes.per_layer(own)?.max()
+        self.attributes.largest(own)
     }
 
     fn check_numbers(&self, findings: &mut Vec<Finding>) {

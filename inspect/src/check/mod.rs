@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use gguf::validate::{self, Finding};
 use gguf::{Error, GgufFile, OpenOptions};
-use gguf_cli::{Failure, Result, TalkArgs, ThreadArgs, count, print_json, printable, write_data};
+use gguf_cli::{Failure, Result, TalkArgs, ThreadArgs, count, file_name, print_json, printable, write_data};
 use serde::Serialize;
 
 #[derive(ClapArgs, Debug)]
@@ -96,10 +96,9 @@ struct Item {
 impl Item {
     fn of(file: &GgufFile, f: Finding) -> Self {
         let path = file.parts()[f.part].path();
-        let name = path.file_name().unwrap_or(path.as_os_str());
         Self {
             severity: if f.severe { "error" } else { "warning" },
-            file: (file.parts().len() > 1).then(|| name.to_string_lossy().into_owned()),
+            file: (file.parts().len() > 1).then(|| file_name(path).into_owned()),
             object: f.object,
             at: f.at,
             what: f.what,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use gguf::GgufFile;
-use gguf_cli::{count, human_bytes};
+use gguf_cli::{count, file_name, human_bytes};
 use gguf_imatrix_format::Imatrix;
 
 use super::html::{self, escape};
@@ -17,8 +17,7 @@ const STYLE: &str = include_str!("style.css");
 /// The whole page. The same models give the same bytes: no date, no path but base names.
 pub(super) fn page(file: &GgufFile, matrix: Option<&Imatrix>, errors: Option<&[Compared<'_>]>) -> String {
     let summary = Summary::of(file);
-    let path = file.path();
-    let file_name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let file_name = file_name(file.path());
     let title = summary
         .name
         .clone()

@@ -1,8 +1,9 @@
 //! What a person wants to know first.
 
 use gguf::{Array, GgufFile, Metadata, Value, key};
+use gguf_cli::file_name;
 use gguf_models::component::Component;
-use gguf_models::file_type;
+use gguf_models::{Attributes, file_type};
 use serde::Serialize;
 
 use super::facts::{Sums, Totals};
@@ -86,11 +87,8 @@ impl Summary {
     pub(crate) fn of(file: &GgufFile) -> Self {
         let metadata = &file.metadata;
         let architecture = string(metadata, key::ARCHITECTURE);
-        let uint = |name: &str| {
-            metadata
-                .get(&format!("{}.{name}", architecture.as_deref()?))
-                .and_then(largest)
-        };
+        let attributes = Attributes::of(metadata);
+        let uint = |own: &str| attributes?.largest(own);
         let totals = Totals::of(file);
         let types = totals.bytes_by_type();
         let file_type_id = metadata.get(key::FILE_TYPE).and_then(Value::to_uint);
@@ -132,14 +130,6 @@ fn string(metadata: &Metadata, key: &str) -> Option<String> {
     match metadata.get(key) {
         Some(Value::String(s)) => Some(s.clone()),
         _ => None,
-    }
-}
-
-/// A number, or the largest of one number a layer.
-fn largest(value: &Value) -> Option<u64> {
-    match value {
-        Value::Array(array) => array.to_uints()?.into_iter().max(),
-        _ => value.to_uint(),
     }
 }
 
@@ -216,12 +206,7 @@ fn shards(file: &GgufFile) -> Vec<Shard> {
     if parts.len() < 2 && file.is_complete() {
         return Vec::new();
     }
-    let base = |path: &std::path::Path| {
-        path.file_name()
-            .unwrap_or(path.as_os_str())
-            .to_string_lossy()
-            .into_owned()
-    };
+    let base = |path| file_name(path).into_owned();
     let here = parts.iter().map(|part| Shard {
         name: base(part.path()),
         bytes: part.source().len(),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use gguf::{GgufFile, Outline, TensorInfo, Value};
-use gguf_cli::{human_bytes, preview_cut};
+use gguf_cli::{file_name, human_bytes, preview_cut};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// Which list is on the screen.
@@ -133,9 +133,7 @@ impl<'a> State<'a> {
             range.end
         );
         if file.parts().len() > 1 {
-            let path = file.part(t).path();
-            let name = path.file_name().unwrap_or(path.as_os_str());
-            let _ = write!(text, " of {}", name.to_string_lossy());
+            let _ = write!(text, " of {}", file_name(file.part(t).path()));
         }
         text
     }

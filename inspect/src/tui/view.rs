@@ -1,6 +1,6 @@
 //! How the screen looks: a title, the list, the details of the selected row, and the keys.
 
-use gguf_cli::human_bytes;
+use gguf_cli::{file_name, human_bytes};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style, Stylize};
@@ -33,8 +33,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State<'_>) {
 
 fn title_line(state: &State<'_>) -> Line<'static> {
     let file = state.file();
-    let path = file.path();
-    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let name = file_name(file.path());
     let tab = |text: String, on: bool| {
         if on { text.reversed() } else { Span::raw(text) }
     };
