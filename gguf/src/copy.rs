@@ -3,9 +3,10 @@
 use std::io::Write;
 use std::ops::Range;
 
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use crate::atomic::AtomicFile;
+use crate::digest::Digest;
 use crate::source::Source;
 use crate::{Error, GgufFile, Layout, Result};
 
@@ -83,13 +84,13 @@ pub(crate) fn pieces(
 }
 
 /// SHA-256 of a range of a source.
-pub(crate) fn sha256(source: &dyn Source, range: Range<u64>) -> Result<[u8; 32]> {
+pub(crate) fn sha256(source: &dyn Source, range: Range<u64>) -> Result<Digest> {
     let mut hash = Sha256::new();
     pieces(source, range, |bytes| {
         hash.update(bytes);
         Ok(())
     })?;
-    Ok(hash.finalize().into())
+    Ok(Digest(hash.finalize().into()))
 }
 
 /// Writes to an output.

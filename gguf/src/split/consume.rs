@@ -12,11 +12,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use super::journal::Journal;
 use super::{ShardName, plan};
 use crate::atomic::{NO_FOLLOW, folder_of, free_bytes, journal_part, rename_new, sync_folder};
+use crate::digest::Digest;
 use crate::pairs::Pairs;
 use crate::{Error, GgufFile, OpenOptions, Result, TensorInfo, copy, key, source};
 
@@ -149,7 +150,7 @@ impl Consume {
         let journal = Journal {
             prefix: prefix.to_owned(),
             head_bytes: data_start,
-            head_sha256: Sha256::digest(&layout.head).into(),
+            head_sha256: Digest::of(&layout.head),
             tensors: set.parts().iter().map(|part| part.tensors.end as u64).collect(),
             ends,
             done: 0,
@@ -342,7 +343,7 @@ impl Consume {
         shard: &GgufFile,
         merged: &GgufFile,
         mut f: impl FnMut(&[u8]) -> Result<()>,
-    ) -> Result<[u8; 32]> {
+    ) -> Result<Digest> {
         let mut hash = Sha256::new();
         for (i, tensor) in self.tensors(no).zip(&shard.tensors) {
             copy::pieces(shard.first().source(), shard.tensor_range(tensor), |bytes| {
@@ -353,7 +354,7 @@ impl Consume {
             hash.update(&padding);
             f(&padding)?;
         }
-        Ok(hash.finalize().into())
+        Ok(Digest(hash.finalize().into()))
     }
 
     /// Bytes of a tensor in the merged file with its padding.
@@ -504,14 +505,14 @@ fn refuse_more_metadata(set: &GgufFile) -> Result<()> {
 }
 
 /// SHA-256 of a range of the part file, read from the disk again.
-fn sha256(path: &Path, range: Range<u64>, on: &mut dyn FnMut(Step) -> Result<()>) -> Result<[u8; 32]> {
+fn sha256(path: &Path, range: Range<u64>, on: &mut dyn FnMut(Step) -> Result<()>) -> Result<Digest> {
     let source = source::open(path)?;
     let mut hash = Sha256::new();
     copy::pieces(&*source, range, |bytes| {
         hash.update(bytes);
         on(Step::Bytes(bytes.len() as u64))
     })?;
-    Ok(hash.finalize().into())
+    Ok(Digest(hash.finalize().into()))
 }
 
 /// Drops what the page cache has of a range, so that it is read from the disk.
