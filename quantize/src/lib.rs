@@ -24,10 +24,12 @@
 
 mod args;
 mod guide;
+mod job;
 mod metadata;
 pub mod plan;
 pub mod policy;
 mod report;
+mod request;
 mod stream;
 
 use std::path::Path;
@@ -40,8 +42,9 @@ use gguf_cli::{Failure, Progress, Result, Unit, count, print_data, print_json};
 pub use args::Args;
 pub use guide::Guide;
 
-use args::Job;
+use job::{Job, Target};
 use plan::Plan;
+use request::Request;
 
 /// The program.
 pub fn main() -> std::process::ExitCode {
@@ -50,14 +53,29 @@ pub fn main() -> std::process::ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     let job = args.job()?;
+    let request = args.request(&job)?;
     let guide = args
         .imatrix_path()
         .map(|p| Guide::load(p, &args.include_weights, &args.exclude_weights))
         .transpose()?;
-    let wish = args.wish(&job, guide.is_some())?;
     let file = GgufFile::open(&job.input)?;
     file.require_sound()?;
-    let mut plan = Plan::new(&file, &wish, guide.as_ref(), args.allow_requantize, args.reserve)?;
+    for target in &job.targets {
+        run_target(args, &job, target, &request, guide.as_ref(), &file)?;
+    }
+    Ok(())
+}
+
+fn run_target(
+    args: &Args,
+    job: &Job,
+    target: &Target,
+    request: &Request,
+    guide: Option<&Guide>,
+    file: &GgufFile,
+) -> Result<()> {
+    let wish = request.wish(target, guide.is_some());
+    let mut plan = Plan::new(file, &wish, guide, args.allow_requantize, args.reserve)?;
     if args.strict && plan.n_fallback > 0 {
         let what = format!(
             "`--strict` forbids fallback types, found {} that would get one",
@@ -65,7 +83,7 @@ fn run(args: &Args) -> Result<()> {
         );
         return Err(Failure::Input(what));
     }
-    let out = match output(args, &job, &file, &plan) {
+    let out = match output(args, job, target, file, &plan) {
         Ok(out) => Some(out).filter(|_| !args.dry_run),
         Err(e) if args.dry_run => {
             plan.warnings.push(e.to_string());
@@ -78,43 +96,43 @@ fn run(args: &Args) -> Result<()> {
     plan.notes.iter().for_each(|line| progress.note(line));
     let Some(out) = out else {
         progress.finish();
-        return print_plan(args, &job, &plan);
+        return print_plan(args, job, target, &plan);
     };
     let start = Instant::now();
     let mut writer = Writer::new(out, &plan.layout)?;
     let pool = gguf_cli::thread_pool(job.threads)?;
-    pool.install(|| stream::run(&file, &plan, guide.as_ref(), &mut writer, &|n| progress.add(n)))?;
+    pool.install(|| stream::run(file, &plan, guide, &mut writer, &|n| progress.add(n)))?;
     writer.finish()?.commit()?;
     let took = start.elapsed();
-    progress.note(&report::summary(&job, &plan, Some(took)));
+    progress.note(&report::summary(target, &plan, Some(took)));
     progress.finish();
     if args.json {
-        print_json(&report::of(&job, &plan, Some(took)))
+        print_json(&report::of(job, target, &plan, Some(took)))
     } else {
         Ok(())
     }
 }
 
-fn print_plan(args: &Args, job: &Job, plan: &Plan) -> Result<()> {
+fn print_plan(args: &Args, job: &Job, target: &Target, plan: &Plan) -> Result<()> {
     if args.json {
-        return print_json(&report::of(job, plan, None));
+        return print_json(&report::of(job, target, plan, None));
     }
     print_data(&format!(
         "{}\n{}",
         report::table(plan),
-        report::summary(job, plan, None)
+        report::summary(target, plan, None)
     ))
 }
 
 /// Starts the output; what cannot be written is refused here, before any work.
-fn output(args: &Args, job: &Job, file: &GgufFile, plan: &Plan) -> Result<AtomicFile> {
+fn output(args: &Args, job: &Job, target: &Target, file: &GgufFile, plan: &Plan) -> Result<AtomicFile> {
     let shards = file.parts().iter().map(gguf::Part::path);
     let inputs: Vec<&Path> = std::iter::once(job.input.as_path())
         .chain(shards)
         .chain(args.imatrix_path())
         .collect();
     Ok(AtomicFile::create(
-        &job.output,
+        &target.output,
         args.output.force,
         &inputs,
         Some(plan.layout.total_bytes),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gguf_cli::{count, human_bytes};
 use serde::Serialize;
 
-use crate::args::Job;
+use crate::job::{Job, Target};
 use crate::plan::{Coverage, Plan};
 
 /// What `--json` prints.
@@ -40,7 +40,7 @@ struct Row<'a> {
 }
 
 /// Plan, or with `took` the result.
-pub(crate) fn of<'a>(job: &Job, plan: &'a Plan, took: Option<Duration>) -> Report<'a> {
+pub(crate) fn of<'a>(job: &Job, target: &'a Target, plan: &'a Plan, took: Option<Duration>) -> Report<'a> {
     let steps = plan.steps.iter().zip(&plan.layout.tensors);
     let tensors = steps.map(|(s, out)| Row {
         name: &s.source.name,
@@ -57,8 +57,8 @@ pub(crate) fn of<'a>(job: &Job, plan: &'a Plan, took: Option<Duration>) -> Repor
     });
     Report {
         input: job.input.display().to_string(),
-        output: job.output.display().to_string(),
-        file_type: job.type_name,
+        output: target.output.display().to_string(),
+        file_type: target.type_name,
         bytes: plan.layout.total_bytes,
         data_bytes: plan.data_bytes(),
         bits_per_weight: plan.bits_per_weight(),
@@ -104,13 +104,13 @@ pub(crate) fn table(plan: &Plan) -> String {
 }
 
 /// One line: what comes out.
-pub(crate) fn summary(job: &Job, plan: &Plan, took: Option<Duration>) -> String {
+pub(crate) fn summary(target: &Target, plan: &Plan, took: Option<Duration>) -> String {
     let time = took.map_or(String::new(), |t| format!(", {:.1} s", t.as_secs_f64()));
     format!(
         "{} `{}`: {}, {} bytes ({}), {:.3} bits per weight, {} of {} encoded{time}",
         if took.is_some() { "wrote" } else { "would write" },
-        job.output.display(),
-        job.type_name,
+        target.output.display(),
+        target.type_name,
         plan.layout.total_bytes,
         human_bytes(plan.layout.total_bytes),
         plan.bits_per_weight(),

@@ -32,7 +32,7 @@ mod table;
 mod talk;
 mod text;
 
-pub use args::{OutputArgs, ReserveArgs, TalkArgs, ThreadArgs, parse_size};
+pub use args::{OutputArgs, ReserveArgs, TalkArgs, ThreadArgs, parse_decimal_size, parse_size};
 pub use pool::thread_pool;
 pub use preview::{preview, preview_cut};
 pub use progress::{Progress, Unit};

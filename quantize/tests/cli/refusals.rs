@@ -1,59 +1,9 @@
 //! What the program refuses, and that it leaves nothing behind when it does.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod fixture;
-
-use fixture::*;
+use crate::fixture::*;
 use gguf::{GgufFile, Layout, TensorSpec, Writer};
 use gguf_blocks::registry;
 use gguf_imatrix_format::Imatrix;
-
-#[test]
-fn wrong_command_lines() {
-    let f = Fixture::new();
-    f.refuses(
-        "in.gguf out.gguf Q4_L",
-        2,
-        &["unknown file type `Q4_L`", "available: F32, F16, Q4_0", "Q4_K_M"],
-    );
-    f.refuses("in.gguf", 2, &["expected IN [OUT] TYPE [NTHREADS]"]);
-    f.refuses("in.gguf out.gguf Q8_0 two", 2, &["NTHREADS", "`two`"]);
-    f.refuses("in.gguf out.gguf Q8_0 2 3", 2, &["found 5 arguments"]);
-    f.refuses("in.gguf out.gguf Q8_0 --no-such-flag", 2, &["--no-such-flag"]);
-    f.refuses(
-        "in.gguf out.gguf Q8_0 --include-weights a --exclude-weights b",
-        2,
-        &["--exclude-weights"],
-    );
-    for option in ["--include-weights", "--exclude-weights"] {
-        f.refuses(&format!("in.gguf out.gguf Q8_0 {option} a"), 2, &["--imatrix"]);
-    }
-    f.refuses(
-        "in.gguf out.gguf Q8_0 --output-tensor-type Q9",
-        2,
-        &["--output-tensor-type", "`Q9`", "Q6_K"],
-    );
-    f.refuses(
-        "in.gguf out.gguf Q8_0 --tensor-type attn",
-        2,
-        &["`attn`", "REGEX=TENSOR_TYPE"],
-    );
-}
-
-#[test]
-fn file_types_without_an_encoder_are_refused_by_name() {
-    let f = Fixture::new();
-    for t in gguf_models::file_type::all() {
-        if registry::by_name(t.base).is_none_or(|b| b.encode.is_none()) {
-            f.refuses(
-                &format!("in.gguf out.gguf {}", t.name),
-                2,
-                &[t.name, t.base, "cannot encode"],
-            );
-        }
-    }
-}
 
 #[test]
 fn outputs_that_must_not_be_written() {
