@@ -3,10 +3,7 @@
 use std::io::Write;
 use std::ops::Range;
 
-use sha2::{Digest as _, Sha256};
-
 use crate::atomic::AtomicFile;
-use crate::digest::Digest;
 use crate::source::Source;
 use crate::{Error, GgufFile, Layout, Result};
 
@@ -81,16 +78,6 @@ pub(crate) fn pieces(
         at += n as u64;
     }
     Ok(())
-}
-
-/// SHA-256 of a range of a source.
-pub(crate) fn sha256(source: &dyn Source, range: Range<u64>) -> Result<Digest> {
-    let mut hash = Sha256::new();
-    pieces(source, range, |bytes| {
-        hash.update(bytes);
-        Ok(())
-    })?;
-    Ok(Digest(hash.finalize().into()))
 }
 
 /// Writes to an output.

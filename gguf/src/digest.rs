@@ -1,8 +1,12 @@
 //! SHA-256 digests as values and text.
 
 use std::fmt::{self, Write as _};
+use std::ops::Range;
 
 use sha2::{Digest as _, Sha256};
+
+use crate::source::Source;
+use crate::{Result, copy};
 
 /// A SHA-256, shown in lower-case hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,24 @@ impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
     }
+}
+
+/// The digest of a range of a source, read piece after piece. `on` hears of the bytes of each; an error of its own ends
+/// the work.
+///
+/// # Errors
+/// A failed read.
+pub fn of_source(
+    source: &dyn Source,
+    range: Range<u64>,
+    on: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<Digest> {
+    let mut sha = Sha256::new();
+    copy::pieces(source, range, |bytes| {
+        sha.update(bytes);
+        on(bytes.len() as u64)
+    })?;
+    Ok(Digest(sha.finalize().into()))
 }
 
 /// Lines of text with a last one that proves them whole: `sha256` and the digest of those before.

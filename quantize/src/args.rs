@@ -208,13 +208,17 @@ impl Args {
         Request::new(self, job)
     }
 
+    /// Whether outputs go into a folder, so that there may be several.
+    pub(crate) fn into_folder(&self) -> bool {
+        self.output_dir.is_some()
+    }
+
     /// The importance matrix's path, if one is to be used.
     pub(crate) fn imatrix_path(&self) -> Option<&Path> {
         self.imatrix.as_deref()
     }
 
     /// Memory for the weights in work, in bytes.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the stream has slabs of a fixed size"))]
     pub(crate) fn max_memory(&self) -> u64 {
         let mib = |n: u32| u64::from(n) << 20;
         self.max_memory

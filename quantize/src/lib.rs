@@ -23,6 +23,7 @@
 //! user asked for by name is never replaced in silence.
 
 mod args;
+mod engine;
 mod guide;
 mod job;
 mod metadata;
@@ -30,111 +31,15 @@ pub mod plan;
 pub mod policy;
 mod report;
 mod request;
-mod stream;
-
-use std::path::Path;
-use std::time::Instant;
-
-use gguf::atomic::AtomicFile;
-use gguf::{GgufFile, Writer};
-use gguf_cli::{Failure, Progress, Result, Unit, count, print_data, print_json};
+mod run;
+mod shards;
+mod source;
+mod verify;
 
 pub use args::Args;
 pub use guide::Guide;
 
-use job::{Job, Target};
-use plan::Plan;
-use request::Request;
-
 /// The program.
 pub fn main() -> std::process::ExitCode {
-    gguf_cli::run(|args: Args| run(&args))
-}
-
-fn run(args: &Args) -> Result<()> {
-    let job = args.job()?;
-    let request = args.request(&job)?;
-    let guide = args
-        .imatrix_path()
-        .map(|p| Guide::load(p, &args.include_weights, &args.exclude_weights))
-        .transpose()?;
-    let file = GgufFile::open(&job.input)?;
-    file.require_sound()?;
-    for target in &job.targets {
-        run_target(args, &job, target, &request, guide.as_ref(), &file)?;
-    }
-    Ok(())
-}
-
-fn run_target(
-    args: &Args,
-    job: &Job,
-    target: &Target,
-    request: &Request,
-    guide: Option<&Guide>,
-    file: &GgufFile,
-) -> Result<()> {
-    let wish = request.wish(target, guide.is_some());
-    let mut plan = Plan::new(file, &wish, guide, args.allow_requantize, args.reserve)?;
-    if args.strict && plan.n_fallback > 0 {
-        let what = format!(
-            "`--strict` forbids fallback types, found {} that would get one",
-            count(plan.n_fallback as u64, "tensor")
-        );
-        return Err(Failure::Input(what));
-    }
-    let out = match output(args, job, target, file, &plan) {
-        Ok(out) => Some(out).filter(|_| !args.dry_run),
-        Err(e) if args.dry_run => {
-            plan.warnings.push(e.to_string());
-            None
-        }
-        Err(e) => return Err(e),
-    };
-    let progress = Progress::new("quantize", plan.source_bytes(), Unit::Bytes, args.talk.quiet);
-    plan.warnings.iter().for_each(|line| gguf_cli::warn(line));
-    plan.notes.iter().for_each(|line| progress.note(line));
-    let Some(out) = out else {
-        progress.finish();
-        return print_plan(args, job, target, &plan);
-    };
-    let start = Instant::now();
-    let mut writer = Writer::new(out, &plan.layout)?;
-    let pool = gguf_cli::thread_pool(job.threads)?;
-    pool.install(|| stream::run(file, &plan, guide, &mut writer, &|n| progress.add(n)))?;
-    writer.finish()?.commit()?;
-    let took = start.elapsed();
-    progress.note(&report::summary(target, &plan, Some(took)));
-    progress.finish();
-    if args.json {
-        print_json(&report::of(job, target, &plan, Some(took)))
-    } else {
-        Ok(())
-    }
-}
-
-fn print_plan(args: &Args, job: &Job, target: &Target, plan: &Plan) -> Result<()> {
-    if args.json {
-        return print_json(&report::of(job, target, plan, None));
-    }
-    print_data(&format!(
-        "{}\n{}",
-        report::table(plan),
-        report::summary(target, plan, None)
-    ))
-}
-
-/// Starts the output; what cannot be written is refused here, before any work.
-fn output(args: &Args, job: &Job, target: &Target, file: &GgufFile, plan: &Plan) -> Result<AtomicFile> {
-    let shards = file.parts().iter().map(gguf::Part::path);
-    let inputs: Vec<&Path> = std::iter::once(job.input.as_path())
-        .chain(shards)
-        .chain(args.imatrix_path())
-        .collect();
-    Ok(AtomicFile::create(
-        &target.output,
-        args.output.force,
-        &inputs,
-        Some(plan.layout.total_bytes),
-    )?)
+    gguf_cli::run(|args: Args| run::run(&args))
 }

@@ -1,8 +1,9 @@
 //! Everything that is decided before a weight is read.
 
-use gguf::{GgufFile, Layout, TensorInfo, TensorSpec};
+use gguf::{GgufFile, Layout, Metadata, TensorInfo, TensorSpec};
 use gguf_blocks::{Format, Unit, registry};
 use gguf_cli::{Failure, ReserveArgs, Result, count, in_file};
+use gguf_models::component::Component;
 
 use crate::guide::Guide;
 use crate::metadata;
@@ -42,6 +43,17 @@ pub struct Step {
 }
 
 impl Step {
+    /// The matrix that a row, counted over all matrices, belongs to: the expert, in a stack of experts.
+    pub(crate) fn matrix_of(&self, row: u64) -> usize {
+        let shape = &self.source.shape;
+        (row / shape.dim(1) % shape.dim(2)) as usize
+    }
+
+    /// The part of the model that it belongs to.
+    pub(crate) fn role(&self) -> &'static str {
+        Component::of(&self.source.name).name()
+    }
+
     /// Whether its bytes are taken as they are.
     pub fn is_copy(&self) -> bool {
         self.from.id == self.to.id
@@ -53,7 +65,9 @@ impl Step {
 pub struct Plan {
     /// Tensors in the output's order.
     pub steps: Vec<Step>,
-    /// The output.
+    /// The output's metadata.
+    pub metadata: Metadata,
+    /// The output as one file.
     pub layout: Layout,
     /// Things that the user should know, a line each.
     pub warnings: Vec<String>,
@@ -112,12 +126,11 @@ impl Plan {
         let specs = steps
             .iter()
             .map(|s| TensorSpec::new(s.source.name.clone(), s.source.shape, s.to.id));
-        let layout = Layout::plan(
-            &metadata::of_output(&file.metadata, wish.file_type, guide, reserve),
-            specs.collect(),
-        )?;
+        let metadata = metadata::of_output(&file.metadata, wish.file_type, guide, reserve);
+        let layout = Layout::plan(&metadata, specs.collect())?;
         Ok(Self {
             steps,
+            metadata,
             layout,
             warnings,
             notes,

@@ -71,7 +71,9 @@ impl Shards {
         let layouts = split::layouts(metadata, specs, &starts)?;
         let mine = match part {
             None => 0..layouts.len(),
-            Some(part) if matches!(division, Division::Even(_)) => part.first as usize - 1..part.last as usize,
+            Some(part) if matches!(division, Division::Even(_)) => {
+                part.first as usize - 1..part.last as usize
+            }
             Some(part) => shards_of(part, costs, &starts),
         };
         Ok(Self {
@@ -116,7 +118,9 @@ impl Shards {
 
     /// Bytes of each tensor, in order.
     pub(crate) fn tensor_bytes(&self) -> impl Iterator<Item = u64> {
-        self.layouts.iter().flat_map(|l| l.tensors.iter().map(|t| t.n_bytes))
+        self.layouts
+            .iter()
+            .flat_map(|l| l.tensors.iter().map(|t| t.n_bytes))
     }
 
     /// Where each tensor goes: the file, counted among those that this run writes, and the byte; `None` for those of
@@ -133,7 +137,11 @@ impl Shards {
 
     /// The same files with other metadata, whose values take as many bytes.
     pub(crate) fn with_metadata(&self, metadata: &Metadata) -> Result<Self> {
-        let specs: Vec<TensorSpec> = self.layouts.iter().flat_map(|l| l.tensors.iter().map(TensorSpec::from)).collect();
+        let specs: Vec<TensorSpec> = self
+            .layouts
+            .iter()
+            .flat_map(|l| l.tensors.iter().map(TensorSpec::from))
+            .collect();
         let layouts = if self.whole {
             vec![Layout::plan(metadata, specs)?]
         } else {
@@ -156,14 +164,19 @@ fn names(output: &Path, n: usize) -> Vec<PathBuf> {
         None => output.to_owned(),
     };
     let n = u32::try_from(n).expect("at most MAX_SHARDS");
-    (1..=n).map(|no| ShardName::new(&prefix, no, n).path(no)).collect()
+    (1..=n)
+        .map(|no| ShardName::new(&prefix, no, n).path(no))
+        .collect()
 }
 
 /// The first tensor of each of `n` shards, none without a tensor, such that each has about the same work.
 fn even_starts(costs: &[u64], n: u32) -> Result<Vec<usize>> {
     let n = n as usize;
     if n > costs.len() {
-        let what = format!("--part: {n} parts are too many, the model has {} tensors", costs.len());
+        let what = format!(
+            "--part: {n} parts are too many, the model has {} tensors",
+            costs.len()
+        );
         return Err(Failure::Usage(what));
     }
     let total: u128 = costs.iter().map(|&c| u128::from(c)).sum();
@@ -214,7 +227,9 @@ mod tests {
         let costs = [1, 1, 100, 1, 1, 50, 50, 3, 0, 7];
         for starts in [vec![0, 0, 2, 3, 5, 6, 9], (0..10).collect::<Vec<_>>(), vec![0]] {
             for of in 1..9 {
-                let all: Vec<usize> = (1..=of).flat_map(|i| shards_of(part(i, i, of), &costs, &starts)).collect();
+                let all: Vec<usize> = (1..=of)
+                    .flat_map(|i| shards_of(part(i, i, of), &costs, &starts))
+                    .collect();
                 assert_eq!(all, (0..starts.len()).collect::<Vec<_>>(), "{starts:?} in {of}");
                 assert_eq!(shards_of(part(1, of, of), &costs, &starts), 0..starts.len());
             }
@@ -243,6 +258,9 @@ mod tests {
         for output in ["x/m.gguf", "x/m", "x/m-00002-of-00007.gguf"] {
             assert_eq!(names(Path::new(output), 2), expected, "{output}");
         }
-        assert_eq!(names(Path::new("m.q4.gguf"), 1), [Path::new("m.q4-00001-of-00001.gguf")]);
+        assert_eq!(
+            names(Path::new("m.q4.gguf"), 1),
+            [Path::new("m.q4-00001-of-00001.gguf")]
+        );
     }
 }

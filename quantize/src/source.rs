@@ -3,13 +3,25 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use gguf::digest::Digest;
-use gguf::{GgufFile, Part};
-use gguf_cli::Result;
-use sha2::{Digest as _, Sha256};
+use gguf::digest::{self, Digest};
+use gguf::{Array, GgufFile, Part, Value};
 
-/// Bytes of a read.
-const PIECE: u64 = 1 << 20;
+/// Metadata key of the SHA-256 of the source's file, or the list of those of its shards.
+pub(crate) const SHA256: &str = "quantize.source.sha256";
+
+/// The value of [`SHA256`]. Any digests make one of the same size.
+pub(crate) fn value(digests: &[Digest]) -> Value {
+    match digests {
+        [one] => one.to_string().into(),
+        all => Value::Array(Array::String(all.iter().map(Digest::to_string).collect())),
+    }
+}
+
+/// What stands for the digests until they are known.
+pub(crate) fn placeholder(file: &GgufFile) -> Value {
+    value(&vec![Digest([0; 32]); file.parts().len()])
+}
+
 /// Bytes that the digest may be ahead of the encoders: little enough to be in the page cache still when they come, so
 /// that the disk is read once.
 const AHEAD: u64 = 512 << 20;
@@ -17,14 +29,15 @@ const AHEAD: u64 = 512 << 20;
 const WAIT: Duration = Duration::from_millis(20);
 
 /// Length, time of change and head of each file, for the digest of a plan.
-pub(crate) fn marks(file: &GgufFile) -> Result<Vec<u8>> {
+pub(crate) fn marks(file: &GgufFile) -> gguf::Result<Vec<u8>> {
     let mut out = Vec::new();
     for part in file.parts() {
         let changed = part.path().metadata().and_then(|m| m.modified()).ok();
         let changed = changed.and_then(|t| t.duration_since(UNIX_EPOCH).ok());
         out.extend(part.source().len().to_le_bytes());
         out.extend(changed.map_or(0, |t| t.as_nanos()).to_le_bytes());
-        out.extend(digest(part, 0..part.data_offset, &Pace::free())?.0);
+        let head = digest::of_source(part.source(), 0..part.data_offset, &mut |_| Ok(()))?;
+        out.extend(head.0);
     }
     Ok(out)
 }
@@ -38,13 +51,6 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    fn free() -> Self {
-        Self {
-            free: AtomicBool::new(true),
-            ..Self::default()
-        }
-    }
-
     /// Adds bytes that the encoders have read.
     pub(crate) fn add(&self, n: u64) {
         self.read.fetch_add(n, Ordering::Relaxed);
@@ -60,46 +66,33 @@ impl Pace {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until `at` is not too far ahead.
-    fn wait(&self, at: u64) {
-        while !self.free.load(Ordering::Relaxed)
-            && !self.stopped.load(Ordering::Relaxed)
-            && at > self.read.load(Ordering::Relaxed) + AHEAD
-        {
+    /// Waits until byte `at` is not too far ahead.
+    fn wait(&self, at: u64) -> gguf::Result<()> {
+        loop {
+            if self.stopped.load(Ordering::Relaxed) {
+                return Err(gguf::Error::Output("the digest of the source was stopped".into()));
+            }
+            let is_near = at <= self.read.load(Ordering::Relaxed) + AHEAD;
+            if is_near || self.free.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             std::thread::sleep(WAIT);
         }
     }
 }
 
-/// The SHA-256 of each file of a model, read in step with the encoders; nothing if it was stopped.
-pub(crate) fn digests(file: &GgufFile, pace: &Pace) -> Result<Vec<Digest>> {
-    let mut before = 0;
-    let mut out = Vec::new();
-    for part in file.parts() {
-        let n = part.source().len();
-        pace.wait(before);
-        out.push(digest_paced(part, 0..n, before, pace)?);
-        before += n;
-    }
-    Ok(out)
-}
-
-fn digest(part: &Part, range: std::ops::Range<u64>, pace: &Pace) -> Result<Digest> {
-    digest_paced(part, range, 0, pace)
-}
-
-/// `before` is the number of bytes in the files in front of this one.
-fn digest_paced(part: &Part, range: std::ops::Range<u64>, before: u64, pace: &Pace) -> Result<Digest> {
-    let mut sha = Sha256::new();
-    let mut piece = Vec::new();
-    let mut at = range.start;
-    while at < range.end && !pace.stopped.load(Ordering::Relaxed) {
-        pace.wait(before + at);
-        let n = (range.end - at).min(PIECE);
-        piece.resize(n as usize, 0);
-        part.source().read_at(at, &mut piece)?;
-        sha.update(&piece);
-        at += n;
-    }
-    Ok(Digest(sha.finalize().into()))
+/// The SHA-256 of each file of a model, read in step with the encoders.
+///
+/// # Errors
+/// A failed read; that it was stopped.
+pub(crate) fn digests(file: &GgufFile, pace: &Pace) -> gguf::Result<Vec<Digest>> {
+    let mut at = 0;
+    let one = |part: &Part| {
+        let source = part.source();
+        digest::of_source(source, 0..source.len(), &mut |n| {
+            at += n;
+            pace.wait(at)
+        })
+    };
+    file.parts().iter().map(one).collect()
 }

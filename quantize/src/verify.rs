@@ -106,7 +106,9 @@ fn tensor(
     let sizes = RowSizes::of(step)?;
     let to = row_bytes(step, step.to)?;
     let n_rows = step.source.shape.n_rows();
-    let n_samples = (n_rows / ONE_OF).max(LEAST.max(step.source.shape.dim(2))).min(n_rows);
+    let n_samples = (n_rows / ONE_OF)
+        .max(LEAST.max(step.source.shape.dim(2)))
+        .min(n_rows);
     let mut raw = vec![0; sizes.unit * sizes.from];
     let mut values = vec![0.0; sizes.unit * sizes.n_cols];
     let (mut written, mut expected) = (vec![0; to], vec![0; to]);
@@ -166,7 +168,7 @@ pub(crate) fn tensor_losses<'a>(steps: &'a [Step], losses: &[Option<Loss>]) -> V
     let row = |(step, loss): (&'a Step, &Option<Loss>)| {
         let loss = (*loss)?;
         Some(TensorLoss {
-            name: &step.name,
+            name: &step.source.name,
             role: step.role(),
             type_name: step.to.name,
             rows: step.source.shape.n_rows(),

@@ -81,60 +81,51 @@ struct Output {
 }
 
 impl Outputs {
-    /// Starts or continues a run.
+    /// Whether [`Outputs::start`] would go on, without touching anything.
     ///
     /// # Errors
     /// By the rules of [`crate::atomic::AtomicFile::create`] for each output, and too little space for all; another
     /// run that is writing the same; what is left of a run that was stopped, unless `resume` or `force`; with
     /// `resume`, what is left of a run with another plan.
+    pub fn check(request: &Request<'_>) -> Result<Start> {
+        let first = first_output(request)?;
+        let is_new = first.part.symlink_metadata().is_err();
+        state(request, &first, is_new)
+    }
+
+    /// Starts or continues a run.
+    ///
+    /// # Errors
+    /// As of [`Outputs::check`].
     pub fn start(request: &Request<'_>) -> Result<(Self, Start)> {
-        let outputs: Vec<Output> = request.outputs.iter().map(Output::new).collect::<Result<_>>()?;
-        let first = outputs
-            .first()
-            .ok_or_else(|| Error::Output("no output is asked for".into()))?;
-        check_folder(&first.path, folder_of(&first.path))?;
-        let journal = beside(&first.path, "journal");
-        let found = if request.resume {
-            Journal::read(&journal)?
-        } else {
-            None
-        };
-        if found.is_none_or(|j| j.done != Done::Complete) {
-            check(request)?;
-        }
-        let (lock, is_new) = lock(&first.part)?;
-        let leftover = !is_new || journal.symlink_metadata().is_ok();
-        let mut this = Self {
-            files: outputs,
-            journal,
+        Self::check(request)?;
+        let files: Vec<Output> = request.outputs.iter().map(Output::new).collect::<Result<_>>()?;
+        let (lock, is_new) = lock(&files[0].part)?;
+        // Again, now that no other run can change it.
+        let start = state(request, &files[0], is_new).inspect_err(|_| {
+            if is_new {
+                files[0].remove();
+            }
+        })?;
+        let this = Self {
+            journal: files[0].journal(),
             plan: request.plan,
             force: request.force,
-            keep: true,
+            keep: request.resume,
             _lock: lock.clone(),
+            files,
         };
-        let start = match found {
-            Some(journal) if journal.plan == request.plan => match journal.done {
-                Done::Part(n) => Start::At(n),
-                Done::Complete => Start::Complete,
-            },
-            Some(_) => return Err(this.refuse(OTHER_PLAN, is_new)),
-            None if leftover && !request.resume && !request.force => {
-                return Err(this.refuse(STOPPED, is_new));
-            }
-            None => {
+        match start {
+            // The first output is renamed last, so all have their names.
+            Start::Complete if is_new => this.files[0].remove(),
+            Start::Complete => {}
+            Start::At(_) => this.files[0].adopt(lock)?,
+            Start::New => {
                 this.files.iter().skip(1).for_each(Output::remove);
                 remove(&this.journal);
                 lock.set_len(0).map_err(|e| this.files[0].failed(e))?;
-                Start::New
+                this.files[0].adopt(lock)?;
             }
-        };
-        if start == Start::Complete && is_new {
-            // The first output is renamed last, so all have their names.
-            this.files[0].remove();
-        }
-        this.keep = request.resume;
-        if start != Start::Complete {
-            this.files[0].adopt(lock)?;
         }
         Ok((this, start))
     }
@@ -168,6 +159,11 @@ impl Outputs {
                 path: output.part.clone(),
                 source,
             })
+    }
+
+    /// Flushes an output to disk and closes it; a later write opens it again.
+    pub fn close(&self, output: usize) -> Result<()> {
+        self.files[output].close()
     }
 
     /// Flushes what was written to disk and notes that the first `done` of the caller's units are there. Outputs for
@@ -206,12 +202,10 @@ impl Outputs {
 
     fn flush(&self, closed: &dyn Fn(usize) -> bool) -> Result<()> {
         for (i, output) in self.files.iter().enumerate() {
-            let mut file = output.file();
-            if let Some(open) = file.as_ref() {
+            if closed(i) {
+                output.close()?;
+            } else if let Some(open) = output.file().as_ref() {
                 open.sync_data().map_err(|e| output.failed(e))?;
-                if closed(i) {
-                    *file = None;
-                }
             }
         }
         Ok(())
@@ -220,15 +214,6 @@ impl Outputs {
     fn note(&self, done: Done) -> Result<()> {
         let plan = self.plan;
         Journal { plan, done }.write(&self.journal)
-    }
-
-    fn refuse(&self, why: &str, is_new: bool) -> Error {
-        if is_new {
-            self.files[0].remove();
-        }
-        let (path, part) = (&self.files[0].path, &self.files[0].part);
-        let what = format!("cannot write `{}`: `{}` {why}", path.display(), part.display());
-        Error::Output(what.into())
     }
 }
 
@@ -260,6 +245,10 @@ impl Output {
         })
     }
 
+    fn journal(&self) -> PathBuf {
+        beside(&self.path, "journal")
+    }
+
     fn file(&self) -> MutexGuard<'_, Option<Arc<File>>> {
         self.file.lock().expect("no thread panics with an open file")
     }
@@ -273,6 +262,13 @@ impl Output {
         self.reserve(&open)?;
         *file = Some(open.clone());
         Ok(open)
+    }
+
+    fn close(&self) -> Result<()> {
+        match self.file().take() {
+            Some(open) => open.sync_data().map_err(|e| self.failed(e)),
+            None => Ok(()),
+        }
     }
 
     /// Takes a file that is open already.
@@ -324,8 +320,40 @@ fn allocate(_: &File, _: u64) -> rustix::io::Result<()> {
     Err(Errno::NOSYS)
 }
 
+fn first_output(request: &Request<'_>) -> Result<Output> {
+    let first = request.outputs.first();
+    Output::new(first.ok_or_else(|| Error::Output("no output is asked for".into()))?)
+}
+
+/// How much is done, if the run may go on. `is_new`: whether no run before this one made the first part file.
+fn state(request: &Request<'_>, first: &Output, is_new: bool) -> Result<Start> {
+    let journal = first.journal();
+    let found = if request.resume {
+        Journal::read(&journal)?
+    } else {
+        None
+    };
+    if found.is_none_or(|j| j.done != Done::Complete) {
+        check_outputs(request)?;
+    }
+    let refuse = |why: &str| {
+        let (path, part) = (first.path.display(), first.part.display());
+        Error::Output(format!("cannot write `{path}`: `{part}` {why}").into())
+    };
+    let is_left = !is_new || journal.symlink_metadata().is_ok();
+    match found {
+        Some(journal) if journal.plan != request.plan => Err(refuse(OTHER_PLAN)),
+        Some(journal) => Ok(match journal.done {
+            Done::Part(n) => Start::At(n),
+            Done::Complete => Start::Complete,
+        }),
+        None if is_left && !request.resume && !request.force => Err(refuse(STOPPED)),
+        None => Ok(Start::New),
+    }
+}
+
 /// Checks what can be checked before anything is written.
-fn check(request: &Request<'_>) -> Result<()> {
+fn check_outputs(request: &Request<'_>) -> Result<()> {
     let file_limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
     let mut needed: Vec<(&Path, &Path, u64)> = Vec::new();
     for (path, n_bytes) in request.outputs {

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use super::journal::Journal;
 use super::{ShardName, plan};
 use crate::atomic::{NO_FOLLOW, folder_of, free_bytes, journal_part, rename_new, sync_folder};
-use crate::digest::Digest;
+use crate::digest::{self, Digest};
 use crate::pairs::Pairs;
 use crate::{Error, GgufFile, OpenOptions, Result, TensorInfo, copy, key, source};
 
@@ -412,7 +412,7 @@ impl Consume {
             && tensors.last() == Some(&(merged.tensors.len() as u64))
             && ends_fit
             && source.len() >= self.end(*done)
-            && copy::sha256(source, 0..*head_bytes)? == *head_sha256;
+            && digest::of_source(source, 0..*head_bytes, &mut |_| Ok(()))? == *head_sha256;
         if sound {
             return Ok(merged);
         }
@@ -446,10 +446,8 @@ impl Consume {
         }
         let source = source::open(&self.out)?;
         let head = self.journal.head_bytes;
-        Ok(
-            source.len() == self.total_bytes()
-                && copy::sha256(&*source, 0..head)? == self.journal.head_sha256,
-        )
+        Ok(source.len() == self.total_bytes()
+            && digest::of_source(&*source, 0..head, &mut |_| Ok(()))? == self.journal.head_sha256)
     }
 }
 
@@ -507,12 +505,7 @@ fn refuse_more_metadata(set: &GgufFile) -> Result<()> {
 /// SHA-256 of a range of the part file, read from the disk again.
 fn sha256(path: &Path, range: Range<u64>, on: &mut dyn FnMut(Step) -> Result<()>) -> Result<Digest> {
     let source = source::open(path)?;
-    let mut hash = Sha256::new();
-    copy::pieces(&*source, range, |bytes| {
-        hash.update(bytes);
-        on(Step::Bytes(bytes.len() as u64))
-    })?;
-    Ok(Digest(hash.finalize().into()))
+    digest::of_source(&*source, range, &mut |n| on(Step::Bytes(n)))
 }
 
 /// Drops what the page cache has of a range, so that it is read from the disk.

@@ -19,6 +19,7 @@ use gguf_cli::{Failure, Result};
 use rayon::ThreadPool;
 
 use crate::plan::Step;
+
 use queue::{Done, Queue, Stretch, Task};
 use task::{Scratch, Sink};
 
@@ -84,47 +85,20 @@ impl Work<'_> {
         failure.map_or(Ok(()), |(_, failure)| Err(failure))
     }
 
-    /// Bytes that one thread needs at least: for the smallest task of the largest rows.
-    pub(crate) fn least_memory(&self) -> Result<u64> {
-        let mut least = 0;
-        for i in self.live_steps() {
-            least = least.max(self.bytes_of(i)?.1);
-        }
-        Ok(least as u64)
-    }
-
-    fn live_steps(&self) -> impl Iterator<Item = usize> {
-        let n = self.targets.first().map_or(0, |t| t.steps.len());
-        (0..n).filter(|&i| self.targets.iter().any(|t| t.places[i].is_some()))
-    }
-
-    /// Bytes that a row of a step takes in the source and all targets, and those of the smallest task.
-    fn bytes_of(&self, i: usize) -> Result<(usize, usize)> {
-        let sizes = RowSizes::of(&self.targets[0].steps[i])?;
-        let mut row = sizes.from;
-        for target in self.targets.iter().filter(|t| t.places[i].is_some()) {
-            let step = &target.steps[i];
-            row += row_bytes(step, step.to)?;
-        }
-        let values = sizes.unit_bytes() - sizes.unit * sizes.from;
-        Ok((row, sizes.unit * row + values))
-    }
-
     fn stretches(&self, n_threads: usize) -> Result<Vec<Stretch>> {
-        let steps = self.targets.first().map_or(&[][..], |t| t.steps);
         let budget = usize::try_from(self.max_memory / n_threads.max(1) as u64).unwrap_or(usize::MAX);
-        let mut out = Vec::with_capacity(steps.len());
-        for step in steps {
-            let n_rows = if step.source.n_bytes == 0 { 0 } else { step.source.shape.n_rows() };
-            out.push(Stretch { n_rows, per_task: 0 });
-        }
-        for i in self.live_steps().filter(|&i| steps[i].source.n_bytes > 0) {
-            let unit = RowSizes::of(&steps[i])?.unit;
-            let (row, least) = self.bytes_of(i)?;
-            let more = TASK_BYTES.min(budget.saturating_sub(least)) / row.max(1);
-            out[i].per_task = more.next_multiple_of(unit).max(unit) as u64;
-        }
-        Ok(out)
+        let stretch = |step: usize| {
+            let mut stretch = Stretch {
+                n_rows: n_rows(self.targets, step),
+                per_task: 0,
+            };
+            if let Some(bytes) = Bytes::of(self.targets, step)? {
+                let more = TASK_BYTES.min(budget.saturating_sub(bytes.least)) / bytes.row.max(1);
+                stretch.per_task = more.next_multiple_of(bytes.unit).max(bytes.unit) as u64;
+            }
+            Ok(stretch)
+        };
+        (0..n_steps(self.targets)).map(stretch).collect()
     }
 
     fn work(&self, shared: &Shared) {
@@ -134,7 +108,11 @@ impl Work<'_> {
             let Some(task) = next else { return };
             let result = self.one(&task, &mut scratch).and_then(|n| {
                 (self.progress)(n);
-                shared.done.lock().expect("no thread panicked").add(task.span.clone());
+                shared
+                    .done
+                    .lock()
+                    .expect("no thread panicked")
+                    .add(task.span.clone());
                 self.checkpoint(shared)
             });
             if let Err(failure) = result {
@@ -149,7 +127,10 @@ impl Work<'_> {
 
     /// Does one task; returns the bytes read.
     fn one(&self, task: &Task, scratch: &mut Scratch) -> Result<u64> {
-        let live = self.targets.iter().filter_map(|t| Some((&t.steps[task.step], t.places[task.step]?)));
+        let live = self
+            .targets
+            .iter()
+            .filter_map(|t| Some((&t.steps[task.step], t.places[task.step]?)));
         let mut writes: Vec<_> = live
             .map(|(step, (output, at))| {
                 let write = move |bytes: &[u8]| -> Result<()> {
@@ -188,13 +169,82 @@ impl Work<'_> {
 
     /// The step that a row, counted over all tensors, belongs to.
     fn step_of(&self, row: u64) -> usize {
-        let steps = self.targets.first().map_or(&[][..], |t| t.steps);
         let mut end = 0;
-        let is_done = |step: &Step| {
-            end += if step.source.n_bytes == 0 { 0 } else { step.source.shape.n_rows() };
+        let is_done = |&step: &usize| {
+            end += n_rows(self.targets, step);
             end <= row
         };
-        let mut is_done = is_done;
-        steps.iter().take_while(|s| is_done(s)).count()
+        (0..n_steps(self.targets)).take_while(is_done).count()
     }
+}
+
+/// Tensors, of which each target has as many.
+fn n_steps(targets: &[Target<'_>]) -> usize {
+    targets.first().map_or(0, |t| t.steps.len())
+}
+
+/// Rows of a tensor, over all its matrices; none where it has no values.
+fn n_rows(targets: &[Target<'_>], step: usize) -> u64 {
+    let tensor = &targets[0].steps[step].source;
+    if tensor.n_bytes == 0 {
+        0
+    } else {
+        tensor.shape.n_rows()
+    }
+}
+
+/// Bytes that rows of one tensor take in memory.
+struct Bytes {
+    /// A row, in the source and in all targets' types.
+    row: usize,
+    /// Rows that are read together.
+    unit: usize,
+    /// The smallest task.
+    least: usize,
+}
+
+impl Bytes {
+    /// `None` for a tensor that no target of this run takes.
+    fn of(targets: &[Target<'_>], step: usize) -> Result<Option<Self>> {
+        let takes = |t: &&Target<'_>| t.places[step].is_some();
+        if n_rows(targets, step) == 0 || !targets.iter().any(|t| takes(&t)) {
+            return Ok(None);
+        }
+        let sizes = RowSizes::of(&targets[0].steps[step])?;
+        let mut row = sizes.from;
+        for target in targets.iter().filter(takes) {
+            let step = &target.steps[step];
+            row += row_bytes(step, step.to)?;
+        }
+        let values = sizes.unit * sizes.n_cols * size_of::<f32>();
+        Ok(Some(Self {
+            row,
+            unit: sizes.unit,
+            least: sizes.unit * row + values,
+        }))
+    }
+}
+
+/// Bytes that one thread needs at least: for the smallest task of the largest rows.
+pub(crate) fn least_memory(targets: &[Target<'_>]) -> Result<u64> {
+    let mut least = 0;
+    for step in 0..n_steps(targets) {
+        least = least.max(Bytes::of(targets, step)?.map_or(0, |b| b.least));
+    }
+    Ok(least as u64)
+}
+
+/// Bytes of the source that a run reads behind the first `done` rows.
+pub(crate) fn source_bytes(targets: &[Target<'_>], done: u64) -> u64 {
+    let mut first = 0;
+    let mut bytes = 0;
+    for step in 0..n_steps(targets) {
+        let n = n_rows(targets, step);
+        if targets.iter().any(|t| t.places[step].is_some()) && n > 0 {
+            let left = n - done.saturating_sub(first).min(n);
+            bytes += targets[0].steps[step].source.n_bytes / n * left;
+        }
+        first += n;
+    }
+    bytes
 }

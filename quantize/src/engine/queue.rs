@@ -125,7 +125,12 @@ mod tests {
         let last = |rows: Range<u64>, span: Range<u64>| (3, rows, span);
         assert_eq!(
             tasks(0),
-            [(0, 0..2, 0..2), (0, 2..4, 2..4), (0, 4..5, 4..5), last(0..4, 5..12)]
+            [
+                (0, 0..2, 0..2),
+                (0, 2..4, 2..4),
+                (0, 4..5, 4..5),
+                last(0..4, 5..12)
+            ]
         );
         assert_eq!(tasks(3), [(0, 3..5, 3..5), last(0..4, 5..12)]);
         assert_eq!(tasks(6), [last(0..4, 6..12)]);

@@ -38,11 +38,6 @@ impl RowSizes {
             },
         })
     }
-
-    /// Bytes that a unit of rows takes in the source and as numbers.
-    pub(crate) fn unit_bytes(&self) -> usize {
-        self.unit * (self.from + self.n_cols * size_of::<f32>())
-    }
 }
 
 /// Bytes of a row of a step's tensor in a type.
@@ -99,7 +94,11 @@ pub(super) fn run(
     }
     encode(sizes, rows.start, sinks, importances, scratch)?;
     for (sink, encoded) in sinks.iter_mut().zip(&scratch.encoded) {
-        let bytes = if sink.step.is_copy() { &scratch.raw } else { encoded };
+        let bytes = if sink.step.is_copy() {
+            &scratch.raw
+        } else {
+            encoded
+        };
         (sink.write)(bytes)?;
     }
     Ok(scratch.raw.len() as u64)

@@ -4,4 +4,6 @@
 
 mod command_line;
 mod fixture;
+mod outputs;
 mod refusals;
+mod stops;

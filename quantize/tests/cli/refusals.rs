@@ -144,8 +144,11 @@ fn a_dry_run_tells_the_truth_and_writes_nothing() {
         text.contains("fallback from Q4_K") && text.contains("would write `new.gguf`"),
         "{text}"
     );
+    // What would stop the run is told behind the plan, with the run's exit code.
     let exists = f.run("--dry-run in.gguf ggml-model-Q8_0.gguf Q8_0");
-    assert!(exists.status.success() && String::from_utf8_lossy(&exists.stderr).contains("exists already"));
+    assert_eq!(exists.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&exists.stderr).contains("exists already"));
+    assert!(String::from_utf8_lossy(&exists.stdout).contains("would write `ggml-model-Q8_0.gguf`"));
 }
 
 #[test]
