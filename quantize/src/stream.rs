@@ -7,7 +7,7 @@
 use std::io::Write;
 
 use gguf::{GgufFile, Writer};
-use gguf_blocks::{Importance, Unit};
+use gguf_blocks::{Cpu, Importance, Unit};
 use gguf_cli::{Failure, Result};
 use rayon::prelude::*;
 
@@ -260,7 +260,10 @@ fn encode_row(
     importance: &[f32],
     out: &mut [u8],
 ) -> std::result::Result<(), Fault> {
-    let encode = step.to.encode.expect("the plan refuses types without an encoder");
+    let encode = step
+        .to
+        .encoder(Cpu::best())
+        .expect("the plan refuses types without an encoder");
     if let Some(col) = values.iter().position(|v| !v.is_finite()) {
         return Err(Fault {
             row,

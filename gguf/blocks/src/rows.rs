@@ -86,14 +86,12 @@ pub(crate) fn check_values<B: Stored + Copy>(bytes: &[u8], sound: impl Fn(B) -> 
 
 /// The value of a stored half.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "a few instructions in the innermost loops")]
 pub(crate) fn half(bytes: [u8; 2]) -> f32 {
     f16_to_f32(u16::from_le_bytes(bytes))
 }
 
 /// Whether a stored half is neither infinite nor NaN.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "a few instructions in the innermost loops")]
 pub(crate) fn is_finite(half: [u8; 2]) -> bool {
     half[1] & 0x7c != 0x7c
 }
