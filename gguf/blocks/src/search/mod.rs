@@ -15,8 +15,11 @@
 
 mod affine;
 mod descent;
+pub(crate) mod lattice;
+pub(crate) mod magnitudes;
 mod positive;
 mod symmetric;
+pub(crate) mod ternary;
 #[cfg(test)]
 mod tests;
 

@@ -16,6 +16,7 @@ mod x86;
 
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
 
+use crate::search::lattice::{Eight, Terms};
 use crate::{Cpu, EncodeRow, Importance};
 use portable::Portable;
 
@@ -56,6 +57,9 @@ pub(crate) trait Simd: Copy {
 
     /// For each lane, element `index` of the table; `index` holds whole numbers `0..=15`.
     fn look_up(self, table: &[f32; 16], index: Self::Lanes) -> Self::Lanes;
+
+    /// As [`crate::search::lattice::nearest`].
+    fn nearest<const N: usize, const C: usize>(self, terms: &Terms<N, C>, list: &[Eight]) -> u16;
 }
 
 /// Sixteen f32. Comparisons are false for NaN.

@@ -3,6 +3,7 @@
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
 
 use super::{LANES, Lanes, Simd};
+use crate::search::lattice::{self, Eight, Terms};
 use crate::search::{nint, truncate};
 
 /// The level of any machine.
@@ -81,6 +82,11 @@ impl Simd for Portable {
     #[inline(always)]
     fn look_up(self, table: &[f32; 16], index: Array) -> Array {
         Array(each(index.0, |i| table[i as usize & 15]))
+    }
+
+    #[inline(always)]
+    fn nearest<const N: usize, const C: usize>(self, terms: &Terms<N, C>, list: &[Eight]) -> u16 {
+        lattice::nearest(terms, list)
     }
 }
 

@@ -70,7 +70,11 @@ fn check<S: Simd>(simd: S) {
         );
         same("nint", x.nint(), p.nint());
         // Adding zero takes away the sign of a zero.
-        same("trunc", x.trunc() + simd.splat(0.0), p.trunc() + Portable.splat(0.0));
+        same(
+            "trunc",
+            x.trunc() + simd.splat(0.0),
+            p.trunc() + Portable.splat(0.0),
+        );
         let gt = (
             S::Lanes::bits(x.gt(y)),
             S::Lanes::bits(x.ge(y)),

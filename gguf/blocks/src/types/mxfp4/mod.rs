@@ -5,7 +5,7 @@ mod kernel;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::packing::{DOUBLED_FP4, from_nibbles, nibbles};
+use crate::packing::{DOUBLED_FP4, from_nibbles, nearest_fp4, nibbles};
 use crate::rows;
 use crate::search::signed_max;
 use crate::simd::{Encode, Simd, encoder};
@@ -64,7 +64,7 @@ impl Encode for MXFP4 {
             let values = DOUBLED_FP4.map(|v| f32::from(v) * half_scale(e));
             *block = MXFP4 {
                 e,
-                qs: nibbles(&x.map(|x| nearest(&values, x))),
+                qs: nibbles(&x.map(|x| nearest_fp4(&values, x))),
             };
         }
     }
@@ -94,19 +94,6 @@ fn floor_log2(v: f32) -> i32 {
     }
     let log = f64::from(e + 1) - below * (0.5 + below * 0.125) / std::f64::consts::LN_2;
     if (log as f32).floor() as i32 > e { e + 1 } else { e }
-}
-
-/// The code of the value nearest to `x`, the first of equally near ones.
-#[inline(always)]
-fn nearest(values: &[f32; 16], x: f32) -> u8 {
-    let mut code = 0;
-    let mut best = (values[0] - x).abs();
-    for (i, v) in values.iter().enumerate().skip(1) {
-        let distance = (v - x).abs();
-        code = if distance < best { i as u32 } else { code };
-        best = if distance < best { distance } else { best };
-    }
-    code as u8
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {
