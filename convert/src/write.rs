@@ -10,7 +10,7 @@ use std::path::Path;
 
 use gguf::atomic::AtomicFile;
 use gguf::{GgufFile, Writer};
-use gguf_blocks::{Format, Importance};
+use gguf_blocks::{Cpu, Format, Importance};
 use gguf_cli::Progress;
 use gguf_models::{arch, check};
 use rayon::prelude::*;
@@ -253,7 +253,7 @@ impl Work<'_, '_> {
             return chunk.check_copy(self.out);
         }
         let (from, to) = (chunk.source_format(), chunk.tensor.format);
-        let codec = from.decode.zip(to.encode);
+        let codec = from.decode.zip(to.encoder(Cpu::best()));
         let (decode, encode) = codec
             .ok_or_else(|| Error::unsupported(format!("from {} to {}", from.name, to.name), "no codec"))?;
         source.read_at(at, self.raw)?;
@@ -314,7 +314,10 @@ mod tests {
     fn limits_are_where_rounding_reaches_infinity() {
         for name in ["F16", "BF16"] {
             let format = gguf_blocks::registry::by_name(name).expect("registered");
-            let (encode, decode) = (format.encode.expect("encoder"), format.decode.expect("decoder"));
+            let (encode, decode) = (
+                format.encoder(Cpu::best()).expect("encoder"),
+                format.decode.expect("decoder"),
+            );
             let limit = overflow_limit(format).expect("a limit");
             for (value, finite) in [(limit, false), (f32::from_bits(limit.to_bits() - 1), true)] {
                 let (mut bytes, mut back) = ([0; 2], [0.0]);

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use gguf_blocks::{Format, Importance, registry};
+use gguf_blocks::{Cpu, Format, Importance, registry};
 
 /// Values of a row.
 const N: usize = 4096;
@@ -36,7 +36,7 @@ fn bench_format(c: &mut Criterion, format: &Format, src: &[f32], importance: &[f
     let mut bytes = vec![0; n_bytes];
     let mut group = c.benchmark_group(format.name);
     group.throughput(Throughput::Elements(N as u64));
-    if let Some(encode) = format.encode {
+    if let Some(encode) = format.encoder(Cpu::best()) {
         let importances = [
             ("none", Importance::None),
             ("column", Importance::Column(importance)),

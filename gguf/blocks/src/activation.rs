@@ -70,7 +70,6 @@ pub fn quantize(cpu: Cpu, span: usize, x: &[f32], q: &mut [i8], scales: &mut [Gr
 /// Runs a level's `max_bits`, the bits of a group's largest magnitude, and `fill`, which rounds the products of a
 /// group with a factor and returns the sums of both halves.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "compiled again for each level")]
 pub(crate) fn quantize_with(
     span: usize,
     x: &[f32],

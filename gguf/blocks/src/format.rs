@@ -72,8 +72,8 @@ pub struct Format {
     pub requires_importance: bool,
     /// Decoder; `None` where the order of the values is not known.
     pub decode: Option<DecodeRow>,
-    /// Encoder; `None` where the type can only be read.
-    pub encode: Option<EncodeRow>,
+    /// The encoder at a level; `None` where the type can only be read. Every level writes the same bytes.
+    pub encode: Option<fn(Cpu) -> EncodeRow>,
     /// Soundness of stored blocks.
     pub check: CheckBlocks,
     /// The kernels at a level. Types without their own get the one made from the decoder.
@@ -116,6 +116,11 @@ impl Format {
     /// Whether weights are stored as this type. Whole numbers and double precision are for tables and indices.
     pub fn holds_weights(&self) -> bool {
         self.quantized || self.encode.is_some()
+    }
+
+    /// The encoder at the level of `cpu`; `None` where the type can only be read.
+    pub fn encoder(&self, cpu: Cpu) -> Option<EncodeRow> {
+        self.encode.map(|encode| encode(cpu))
     }
 
     /// Decodes rows of `n_cols` elements, row after row into `out`; `None` (and `out` untouched) if the type has no

@@ -25,14 +25,12 @@ const TRIES: usize = 2 + 2 * SIDE as usize;
 
 /// The code of the level nearest to `v`.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
 fn nearest(v: f32) -> u8 {
     MIDPOINTS.iter().fold(0, |code, mid| code + u8::from(v >= *mid))
 }
 
 /// The value of the level nearest to `v`.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
 fn nearest_level(v: f32) -> f32 {
     let mut level = f32::from(LEVELS[0]);
     for (i, mid) in MIDPOINTS.iter().enumerate() {

@@ -55,7 +55,6 @@ pub(crate) struct Group {
 
 /// `map` for eight rows that is compiled into its caller, which that of arrays is not.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "costs more than what it does otherwise")]
 fn each<T, U>(rows: [T; ROWS], f: impl Fn(T) -> U) -> [U; ROWS] {
     let [a, b, c, d, e, g, h, i] = rows;
     [f(a), f(b), f(c), f(d), f(e), f(g), f(h), f(i)]

@@ -17,10 +17,11 @@
 //! line and its entry, and a test fails if one of these is missing.
 //!
 //! ```
-//! use gguf_blocks::{Importance, registry};
+//! use gguf_blocks::{Cpu, Importance, registry};
 //!
 //! let q8 = registry::by_name("q8_0").expect("a type every build has");
-//! let (encode, decode) = (q8.encode.expect("can be written"), q8.decode.expect("can be read"));
+//! let encode = q8.encoder(Cpu::best()).expect("can be written");
+//! let decode = q8.decode.expect("can be read");
 //! let row: Vec<f32> = (0..64).map(|i| i as f32 / 64.0).collect();
 //! let mut bytes = vec![0; q8.geometry.row_bytes(64).expect("two blocks") as usize];
 //! encode(&row, Importance::None, &mut bytes);
@@ -47,6 +48,11 @@
 //! the check finds. `BF16_R16` has no decoder, since the order of its values is not known here. Many types can only
 //! be read.
 
+#![expect(
+    clippy::inline_always,
+    reason = "what is not inlined is compiled for the lowest level and vectorised for itself"
+)]
+
 pub mod activation;
 mod cpu;
 mod format;
@@ -62,6 +68,7 @@ mod packing;
 pub mod registry;
 mod rows;
 mod search;
+mod simd;
 mod six_bit;
 mod ternary;
 #[cfg(test)]

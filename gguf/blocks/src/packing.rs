@@ -3,6 +3,20 @@
 /// The values of four-bit floats (1 sign, 2 exponent, 1 mantissa bit), doubled to be whole.
 pub(crate) const DOUBLED_FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
+/// The code of the value of a four-bit float nearest to `x`, the first of equally near ones; `values` are
+/// [`DOUBLED_FP4`] by half a scale.
+#[inline(always)]
+pub(crate) fn nearest_fp4(values: &[f32; 16], x: f32) -> u8 {
+    let mut code = 0;
+    let mut best = (values[0] - x).abs();
+    for (i, v) in values.iter().enumerate().skip(1) {
+        let distance = (v - x).abs();
+        code = if distance < best { i as u32 } else { code };
+        best = if distance < best { distance } else { best };
+    }
+    code as u8
+}
+
 /// 32 four-bit codes: `j` in the low half of byte `j`, `j + 16` in the high half.
 pub(crate) fn nibbles(codes: &[u8; 32]) -> [u8; 16] {
     std::array::from_fn(|j| codes[j] & 15 | codes[j + 16] << 4)
@@ -75,4 +89,10 @@ pub(crate) fn nibble_halves(codes: &[[u8; 32]; 8]) -> [u8; 128] {
 /// The codes of 16 sub-blocks in one array.
 pub(crate) fn flatten(codes: &[[u8; 16]; 16]) -> [u8; 256] {
     std::array::from_fn(|i| codes[i / 16][i % 16])
+}
+
+/// Four-bit numbers in pairs, the first of each in the low half.
+pub(crate) fn nibble_pairs<const N: usize, const H: usize>(numbers: &[u8; N]) -> [u8; H] {
+    const { assert!(N == 2 * H) };
+    std::array::from_fn(|i| numbers[2 * i] | numbers[2 * i + 1] << 4)
 }

@@ -3,6 +3,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::Importance;
 use crate::half_bulk::f16_to_f32;
 
 /// A block struct that any bytes of its size are a value of.
@@ -39,6 +40,30 @@ pub(crate) fn decode<B: Stored, const N: usize>(
     );
     for (block, out) in blocks.iter().zip(out.as_chunks_mut::<N>().0) {
         one(block, out);
+    }
+}
+
+/// Stores what `one` makes of each `N` values of a row and their importance.
+#[inline(always)]
+pub(crate) fn encode<B: Stored, const N: usize>(
+    src: &[f32],
+    importance: Importance<'_>,
+    out: &mut [u8],
+    one: impl Fn(&[f32; N], Option<&[f32; N]>) -> B,
+) {
+    let (groups, blocks) = pairs::<B, N>(src, out);
+    match importance {
+        Importance::None => {
+            for (x, block) in groups.iter().zip(blocks) {
+                *block = one(x, None);
+            }
+        }
+        Importance::Column(weights) => {
+            let weights = self::weights::<N>(src, weights);
+            for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
+                *block = one(x, Some(w));
+            }
+        }
     }
 }
 
@@ -86,14 +111,12 @@ pub(crate) fn check_values<B: Stored + Copy>(bytes: &[u8], sound: impl Fn(B) -> 
 
 /// The value of a stored half.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "a few instructions in the innermost loops")]
 pub(crate) fn half(bytes: [u8; 2]) -> f32 {
     f16_to_f32(u16::from_le_bytes(bytes))
 }
 
 /// Whether a stored half is neither infinite nor NaN.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "a few instructions in the innermost loops")]
 pub(crate) fn is_finite(half: [u8; 2]) -> bool {
     half[1] & 0x7c != 0x7c
 }

@@ -6,7 +6,7 @@ mod common;
 
 use common::Random;
 use gguf_blocks::half_bulk::first_non_finite;
-use gguf_blocks::{Format, Importance, registry};
+use gguf_blocks::{Cpu, Format, Importance, registry};
 use proptest::prelude::*;
 
 /// The types that can be encoded.
@@ -17,7 +17,7 @@ fn encoders() -> impl Iterator<Item = &'static Format> {
 fn encode(format: &Format, src: &[f32], importance: Importance<'_>) -> Vec<u8> {
     let n_bytes = format.geometry.row_bytes(src.len() as u64).unwrap() as usize;
     let mut out = vec![0; n_bytes];
-    (format.encode.unwrap())(src, importance, &mut out);
+    format.encoder(Cpu::best()).unwrap()(src, importance, &mut out);
     out
 }
 

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gguf_blocks::{Format, Importance, Origin, registry};
+use gguf_blocks::{Cpu, Format, Importance, Origin, registry};
 use serde_json::Value;
 
 /// The folder of reference vectors, or `None` (with a notice) where it is not there.
@@ -51,7 +51,7 @@ fn hex(bytes: &[u8]) -> String {
 fn encode(format: &Format, src: &[f32], importance: Importance<'_>) -> Vec<u8> {
     let n_bytes = format.geometry.row_bytes(src.len() as u64).unwrap() as usize;
     let mut out = vec![0xa5; n_bytes];
-    (format.encode.unwrap())(src, importance, &mut out);
+    format.encoder(Cpu::best()).unwrap()(src, importance, &mut out);
     out
 }
 

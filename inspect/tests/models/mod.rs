@@ -64,7 +64,9 @@ pub(crate) fn values(seed: u64, n: usize) -> Vec<f32> {
 /// Rows of this many columns in a type.
 pub(crate) fn encode(type_name: &str, n_cols: usize, values: &[f32]) -> Vec<u8> {
     let format = format(type_name);
-    let encode = format.encode.expect("a type that can be written");
+    let encode = format
+        .encoder(gguf_blocks::Cpu::best())
+        .expect("a type that can be written");
     let n_bytes = format.geometry.row_bytes(n_cols as u64).expect("whole blocks") as usize;
     let mut bytes = vec![0; values.len() / n_cols * n_bytes];
     for (row, out) in values.chunks(n_cols).zip(bytes.chunks_mut(n_bytes)) {

@@ -251,7 +251,11 @@ fn rows_keep_their_own_importance() {
     assert!(f.run("--imatrix m.gguf in.gguf out.gguf Q4_K_M").status.success());
     let file = GgufFile::open(&f.path("out.gguf")).unwrap();
     let tensor = file.tensor("blk.0.ffn_up_exps.weight").unwrap();
-    let encode = tensor.format().unwrap().encode.unwrap();
+    let encode = tensor
+        .format()
+        .unwrap()
+        .encoder(gguf_blocks::Cpu::best())
+        .unwrap();
     let importance = m.importance("blk.0.ffn_up_exps.weight").unwrap();
     let bytes = file.tensor_bytes(tensor).unwrap();
     let row_bytes = bytes.len() / (288 * 2);
@@ -382,7 +386,7 @@ fn rows_with_headers_and_interleaved_rows_are_read() {
         format.decode_rows(256, &raw, &mut values).unwrap();
         let q8 = registry::by_name("Q8_0").unwrap();
         let mut expected = vec![0; values.len() / 32 * 34];
-        (q8.encode.unwrap())(&values, gguf_blocks::Importance::None, &mut expected);
+        q8.encoder(gguf_blocks::Cpu::best()).unwrap()(&values, gguf_blocks::Importance::None, &mut expected);
         let file = GgufFile::open(&f.path("out.gguf")).unwrap();
         let found = file.tensor_bytes(file.tensor(name).unwrap()).unwrap();
         assert!(found == expected, "{from}");

@@ -37,7 +37,7 @@ fn row_bytes(format: &Format, n_cols: usize) -> usize {
 /// Encoded rows of random weights; random bytes of finite values where there is no encoder.
 fn weights(random: &mut Random, format: &Format, n_rows: usize, n_cols: usize) -> Vec<u8> {
     let mut bytes = vec![0; n_rows * row_bytes(format, n_cols)];
-    let Some(encode) = format.encode else {
+    let Some(encode) = format.encoder(Cpu::best()) else {
         bytes.fill_with(|| random.u32() as u8 & 0x3f);
         return bytes;
     };
@@ -165,7 +165,7 @@ fn whole_numbers_are_exact() {
         }
         let mut bytes = vec![0; n_rows * row_bytes(format, n_cols)];
         for (row, out) in rows.iter().zip(bytes.chunks_mut(row_bytes(format, n_cols))) {
-            format.encode.expect("types here can be written")(row, Importance::None, out);
+            format.encoder(Cpu::best()).expect("types here can be written")(row, Importance::None, out);
         }
         let w = Weights {
             format,

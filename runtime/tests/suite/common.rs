@@ -135,7 +135,7 @@ impl Tiny {
             let n_cols = shape[0] as usize;
             let mut row = vec![0; format.geometry.row_bytes(shape[0]).unwrap() as usize];
             for src in values.chunks(n_cols) {
-                format.encode.unwrap()(src, Importance::None, &mut row);
+                format.encoder(gguf_blocks::Cpu::best()).unwrap()(src, Importance::None, &mut row);
                 writer.write(&row).unwrap();
             }
         }

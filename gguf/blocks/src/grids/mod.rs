@@ -1,7 +1,7 @@
 //! The lattices of the codebook types. A block stores numbers of points, and a point is the magnitudes of 8 or 4
 //! values that stand next to each other.
 
-mod points;
+pub(crate) mod points;
 
 /// 8 values of 2-bit codes: the magnitudes 8, 25 and 43.
 const MAGNITUDES_2: [u8; 4] = [8, 25, 43, 0];

@@ -247,7 +247,6 @@ fn errors<const N: usize, const ABS: bool>(
 
 /// The code of a quotient. `CLIP`: limited before it is rounded, which matters beyond the range of `nint` only.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
 fn candidate<const CLIP: bool>(v: f32, n_max: f32) -> f32 {
     if CLIP {
         nint(clamp(v, 0.0, n_max))
@@ -257,7 +256,6 @@ fn candidate<const CLIP: bool>(v: f32, n_max: f32) -> f32 {
 }
 
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
 fn penalty<const ABS: bool>(diff: f32) -> f32 {
     if ABS { diff.abs() } else { diff * diff }
 }

@@ -15,8 +15,11 @@
 
 mod affine;
 mod descent;
+pub(crate) mod lattice;
+pub(crate) mod magnitudes;
 mod positive;
 mod symmetric;
+pub(crate) mod ternary;
 #[cfg(test)]
 mod tests;
 
@@ -35,12 +38,11 @@ pub(crate) type Lane = [f32; LANES];
 pub(crate) const TINY: f32 = 1e-15;
 
 /// 1.5 · 2^23: adding it rounds to a whole number, which then stands in the low bits.
-const ROUNDER: f32 = 12_582_912.0;
+pub(crate) const ROUNDER: f32 = 12_582_912.0;
 
 /// The nearest whole number, ties to even, for `|v| <= 4194303`; some whole number of that range for any other
 /// `v`, the same everywhere.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
 pub(crate) fn nint(v: f32) -> f32 {
     // For values in range the exponent is that of 2^23 already and the mask changes nothing.
     f32::from_bits((v + ROUNDER).to_bits() & 0x007f_ffff | 0x4b00_0000) - ROUNDER
@@ -48,7 +50,6 @@ pub(crate) fn nint(v: f32) -> f32 {
 
 /// `v` limited to `lo..=hi`; `lo` for NaN.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
 pub(crate) fn clamp(v: f32, lo: f32, hi: f32) -> f32 {
     let v = if v > lo { v } else { lo };
     if v < hi { v } else { hi }
@@ -56,7 +57,6 @@ pub(crate) fn clamp(v: f32, lo: f32, hi: f32) -> f32 {
 
 /// Truncation to a whole number; what `i32` cannot hold gives its smallest value, as the x86 instruction does.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
 pub(crate) fn truncate(v: f32) -> i32 {
     if v.abs() < 2_147_483_648.0 {
         v as i32
@@ -80,7 +80,6 @@ pub(crate) fn signed_max(x: &[f32]) -> f32 {
 
 /// The nearest whole number, ties away from zero; what `i32` cannot hold as in [`truncate`].
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
 pub(crate) fn round_away(v: f32) -> i32 {
     let whole = truncate(v);
     // Exact for the few bits of a code; beyond those there is no fraction left to look at.

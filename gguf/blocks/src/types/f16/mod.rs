@@ -6,7 +6,11 @@ mod x86;
 
 use crate::half_bulk::{f16_slice_to_f32, f32_slice_to_f16};
 use crate::rows;
+use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
+
+/// The encoder of the type.
+struct F16;
 
 /// The type's record.
 pub(crate) static FORMAT: Format = Format {
@@ -15,7 +19,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(1, 2),
     quantized: false,
     decode: Some(decode),
-    encode: Some(encode),
+    encode: Some(encoder::<F16>),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "IEEE half precision",
@@ -26,8 +30,11 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     f16_slice_to_f32(rows::blocks(bytes), out);
 }
 
-fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
-    f32_slice_to_f16(src, rows::blocks_mut(out));
+impl Encode for F16 {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+        f32_slice_to_f16(src, rows::blocks_mut(out));
+    }
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {

@@ -5,7 +5,11 @@ mod kernel;
 mod x86;
 
 use crate::rows;
+use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
+
+/// The encoder of the type.
+struct F32;
 
 /// The type's record.
 pub(crate) static FORMAT: Format = Format {
@@ -14,7 +18,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(1, 4),
     quantized: false,
     decode: Some(decode),
-    encode: Some(encode),
+    encode: Some(encoder::<F32>),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "IEEE single precision",
@@ -25,10 +29,13 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     rows::decode::<[u8; 4], 1>(bytes, out, |&b, [v]| *v = f32::from_le_bytes(b));
 }
 
-fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
-    let (src, out) = rows::pairs::<[u8; 4], 1>(src, out);
-    for ([v], b) in src.iter().zip(out) {
-        *b = v.to_le_bytes();
+impl Encode for F32 {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+        let (src, out) = rows::pairs::<[u8; 4], 1>(src, out);
+        for ([v], b) in src.iter().zip(out) {
+            *b = v.to_le_bytes();
+        }
     }
 }
 

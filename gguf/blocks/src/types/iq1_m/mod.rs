@@ -1,10 +1,13 @@
 //! `IQ1_M`: super-blocks of 256 values; each 8 of them are one of 2048 points of -1, 0 and 1, moved by an eighth up or
 //! down; each 16 have a 3-bit scale.
 
+mod encode;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::grids;
 use crate::rows::{self, half};
+use crate::simd::encoder;
 use crate::{Format, Geometry, TypeId};
 
 /// One block of 256 values.
@@ -26,7 +29,9 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(29),
     name: "IQ1_M",
     geometry: Geometry::blocks(256, size_of::<IQ1_M>()),
+    requires_importance: true,
     decode: Some(decode),
+    encode: Some(encoder::<IQ1_M>),
     check,
     doc: "Points of -1, 0 and 1 for 8 values, each moved up or down; 3-bit scales for 16 values each",
     ..Format::MAINLINE

@@ -1,10 +1,13 @@
 //! `IQ1_S`: super-blocks of 256 values; each 8 of them are one of 2048 points of -1, 0 and 1, all moved by an eighth
 //! up or down; each 32 have a 3-bit scale and the direction of the move.
 
+mod encode;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::grids;
 use crate::rows::{self, half};
+use crate::simd::encoder;
 use crate::{Format, Geometry, TypeId};
 
 /// One block of 256 values.
@@ -27,7 +30,9 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(19),
     name: "IQ1_S",
     geometry: Geometry::blocks(256, size_of::<IQ1_S>()),
+    requires_importance: true,
     decode: Some(decode),
+    encode: Some(encoder::<IQ1_S>),
     check,
     doc: "Points of -1, 0 and 1 for 8 values, moved up or down; 3-bit scales for 32 values each",
     ..Format::MAINLINE

@@ -1,10 +1,13 @@
 //! `IQ2_S`: super-blocks of 256 values; each 8 of them are one of 1024 points with free signs, and each 16 have a
 //! 4-bit scale.
 
+mod encode;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::grids::{self, IQ2S};
 use crate::rows::{self, half};
+use crate::simd::encoder;
 use crate::{Format, Geometry, TypeId};
 
 /// One block of 256 values.
@@ -30,7 +33,9 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(22),
     name: "IQ2_S",
     geometry: Geometry::blocks(256, size_of::<IQ2_S>()),
+    requires_importance: true,
     decode: Some(decode),
+    encode: Some(encoder::<IQ2_S>),
     check,
     doc: "Points of a lattice for 8 values, with free signs; 4-bit scales for 16 values each",
     ..Format::MAINLINE

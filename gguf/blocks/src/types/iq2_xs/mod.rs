@@ -1,10 +1,13 @@
 //! `IQ2_XS`: super-blocks of 256 values; each 8 of them are one of 512 points with signs, and each 16 have a 4-bit
 //! scale.
 
+mod encode;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::grids::{self, IQ2XS};
 use crate::rows::{self, half};
+use crate::simd::encoder;
 use crate::{Format, Geometry, TypeId};
 
 /// One block of 256 values.
@@ -26,7 +29,9 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(17),
     name: "IQ2_XS",
     geometry: Geometry::blocks(256, size_of::<IQ2_XS>()),
+    requires_importance: true,
     decode: Some(decode),
+    encode: Some(encoder::<IQ2_XS>),
     check,
     doc: "Points of a lattice for 8 values, with signs; 4-bit scales for 16 values each",
     ..Format::MAINLINE

@@ -1,10 +1,13 @@
 //! `IQ2_XXS`: super-blocks of 256 values; each 8 of them are one of 256 points with signs, and each 32 have a
 //! 4-bit scale.
 
+mod encode;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::grids::{self, IQ2XXS};
 use crate::rows::{self, half};
+use crate::simd::encoder;
 use crate::{Format, Geometry, TypeId};
 
 /// One block of 256 values.
@@ -25,7 +28,9 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(16),
     name: "IQ2_XXS",
     geometry: Geometry::blocks(256, size_of::<IQ2_XXS>()),
+    requires_importance: true,
     decode: Some(decode),
+    encode: Some(encoder::<IQ2_XXS>),
     check,
     doc: "Points of a lattice for 8 values, with signs; 4-bit scales for 32 values each",
     ..Format::MAINLINE

@@ -1,10 +1,13 @@
 //! `IQ3_S`: super-blocks of 256 values; each 4 of them are one of 512 points with free signs, and each 32 have a
 //! 4-bit scale.
 
+mod encode;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::grids::{self, IQ3S};
 use crate::rows::{self, half};
+use crate::simd::encoder;
 use crate::{Format, Geometry, TypeId};
 
 /// One block of 256 values.
@@ -31,6 +34,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "IQ3_S",
     geometry: Geometry::blocks(256, size_of::<IQ3_S>()),
     decode: Some(decode),
+    encode: Some(encoder::<IQ3_S>),
     check,
     doc: "Points of a lattice for 4 values, with free signs; 4-bit scales for 32 values each",
     ..Format::MAINLINE

@@ -1,10 +1,13 @@
 //! `IQ3_XXS`: super-blocks of 256 values; each 4 of them are one of 256 points, signs go by 8, and each 32 have a
 //! 4-bit scale.
 
+mod encode;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::grids::{self, IQ3XXS};
 use crate::rows::{self, half};
+use crate::simd::encoder;
 use crate::{Format, Geometry, TypeId};
 
 /// One block of 256 values.
@@ -26,7 +29,9 @@ pub(crate) static FORMAT: Format = Format {
     id: TypeId(18),
     name: "IQ3_XXS",
     geometry: Geometry::blocks(256, size_of::<IQ3_XXS>()),
+    requires_importance: true,
     decode: Some(decode),
+    encode: Some(encoder::<IQ3_XXS>),
     check,
     doc: "Points of a lattice for 4 values, with signs; 4-bit scales for 32 values each",
     ..Format::MAINLINE

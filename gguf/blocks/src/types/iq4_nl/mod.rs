@@ -9,6 +9,7 @@ use crate::iq4::{self, LEVELS};
 use crate::packing::{from_nibbles, nibbles};
 use crate::rows::{self, half};
 use crate::search::sum_of_squares;
+use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 32 values.
@@ -29,7 +30,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "IQ4_NL",
     geometry: Geometry::blocks(32, size_of::<IQ4NL>()),
     decode: Some(decode),
-    encode: Some(encode),
+    encode: Some(encoder::<IQ4NL>),
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "16 uneven levels with one scale for 32 values",
@@ -45,17 +46,20 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-    let (groups, blocks) = rows::pairs::<IQ4NL, 32>(src, out);
-    let importance = match importance {
-        Importance::None => None,
-        Importance::Column(weights) => Some(rows::weights::<32>(src, weights)),
-    };
-    for (i, (x, block)) in groups.iter().zip(blocks).enumerate() {
-        let sigma2 = sum_of_squares(x) * (2.0 / 32.0);
-        let scale = iq4::scale(x, &iq4::weights(x, importance.map(|w| &w[i]), sigma2));
-        block.d = f32_to_f16(scale).to_le_bytes();
-        block.qs = nibbles(&iq4::codes(iq4::inverse(scale), x));
+impl Encode for IQ4NL {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<IQ4NL, 32>(src, out);
+        let importance = match importance {
+            Importance::None => None,
+            Importance::Column(weights) => Some(rows::weights::<32>(src, weights)),
+        };
+        for (i, (x, block)) in groups.iter().zip(blocks).enumerate() {
+            let sigma2 = sum_of_squares(x) * (2.0 / 32.0);
+            let scale = iq4::scale(x, &iq4::weights(x, importance.map(|w| &w[i]), sigma2));
+            block.d = f32_to_f16(scale).to_le_bytes();
+            block.qs = nibbles(&iq4::codes(iq4::inverse(scale), x));
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::iq4::{self, LEVELS};
 use crate::packing::{from_nibbles, nibbles};
 use crate::rows::{self, half};
 use crate::search::{clamp, nint, signed_max, sum_of_squares};
+use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 256 values.
@@ -48,7 +49,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "IQ4_XS",
     geometry: Geometry::blocks(256, size_of::<IQ4XS>()),
     decode: Some(decode),
-    encode: Some(encode),
+    encode: Some(encoder::<IQ4XS>),
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "16 uneven levels; 6-bit scales for 32 values each",
@@ -66,14 +67,17 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-    let (groups, blocks) = rows::pairs::<IQ4XS, 256>(src, out);
-    let importance = match importance {
-        Importance::None => None,
-        Importance::Column(weights) => Some(rows::weights::<256>(src, weights)),
-    };
-    for (i, (x, block)) in groups.iter().zip(blocks).enumerate() {
-        *block = search(x, importance.map(|w| &w[i]));
+impl Encode for IQ4XS {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<IQ4XS, 256>(src, out);
+        let importance = match importance {
+            Importance::None => None,
+            Importance::Column(weights) => Some(rows::weights::<256>(src, weights)),
+        };
+        for (i, (x, block)) in groups.iter().zip(blocks).enumerate() {
+            *block = search(x, importance.map(|w| &w[i]));
+        }
     }
 }
 

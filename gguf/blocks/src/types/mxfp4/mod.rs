@@ -5,9 +5,10 @@ mod kernel;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::packing::{DOUBLED_FP4, from_nibbles, nibbles};
+use crate::packing::{DOUBLED_FP4, from_nibbles, nearest_fp4, nibbles};
 use crate::rows;
 use crate::search::signed_max;
+use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 32 values.
@@ -28,7 +29,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "MXFP4",
     geometry: Geometry::blocks(32, size_of::<MXFP4>()),
     decode: Some(decode),
-    encode: Some(encode),
+    encode: Some(encoder::<MXFP4>),
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "4-bit floats with a power of two for 32 values",
@@ -54,15 +55,18 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
-    let (groups, blocks) = rows::pairs::<MXFP4, 32>(src, out);
-    for (x, block) in groups.iter().zip(blocks) {
-        let e = exponent(signed_max(x).abs());
-        let values = DOUBLED_FP4.map(|v| f32::from(v) * half_scale(e));
-        *block = MXFP4 {
-            e,
-            qs: nibbles(&x.map(|x| nearest(&values, x))),
-        };
+impl Encode for MXFP4 {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<MXFP4, 32>(src, out);
+        for (x, block) in groups.iter().zip(blocks) {
+            let e = exponent(signed_max(x).abs());
+            let values = DOUBLED_FP4.map(|v| f32::from(v) * half_scale(e));
+            *block = MXFP4 {
+                e,
+                qs: nibbles(&x.map(|x| nearest_fp4(&values, x))),
+            };
+        }
     }
 }
 
@@ -90,20 +94,6 @@ fn floor_log2(v: f32) -> i32 {
     }
     let log = f64::from(e + 1) - below * (0.5 + below * 0.125) / std::f64::consts::LN_2;
     if (log as f32).floor() as i32 > e { e + 1 } else { e }
-}
-
-/// The code of the value nearest to `x`, the first of equally near ones.
-#[inline(always)]
-#[expect(clippy::inline_always, reason = "must vectorise inside the callers' loops")]
-fn nearest(values: &[f32; 16], x: f32) -> u8 {
-    let mut code = 0;
-    let mut best = (values[0] - x).abs();
-    for (i, v) in values.iter().enumerate().skip(1) {
-        let distance = (v - x).abs();
-        code = if distance < best { i as u32 } else { code };
-        best = if distance < best { distance } else { best };
-    }
-    code as u8
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {

@@ -1,9 +1,11 @@
-//! `Q1_0`: 128 signs with one scale. `ik_llama.cpp` calls the same type `Q1_0_G128`.
+//! `Q1_0`: 128 signs with one scale. Importance changes nothing. `ik_llama.cpp` calls the same type `Q1_0_G128`.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::half_bulk::f32_to_f16;
 use crate::rows::{self, half};
-use crate::{Format, Geometry, TypeId};
+use crate::simd::{Encode, Simd, encoder};
+use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 128 values.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -23,6 +25,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "Q1_0",
     geometry: Geometry::blocks(128, size_of::<Q1_0>()),
     decode: Some(decode),
+    encode: Some(encoder::<Q1_0>),
     check,
     doc: "Signs with one scale for 128 values",
     ..Format::MAINLINE
@@ -36,6 +39,20 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
             *v = if set { d } else { -d };
         }
     });
+}
+
+impl Encode for Q1_0 {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<Q1_0, 128>(src, out);
+        for (x, block) in groups.iter().zip(blocks) {
+            let mean = x.iter().fold(0.0, |sum, x| sum + x.abs()) / 128.0;
+            block.d = f32_to_f16(mean).to_le_bytes();
+            for (q, x) in block.qs.iter_mut().zip(x.as_chunks::<8>().0) {
+                *q = (0..8).fold(0, |bits, j| bits | u8::from(x[j] >= 0.0) << j);
+            }
+        }
+    }
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {

@@ -1,9 +1,12 @@
-//! `Q2_0`: 64 values as `d · (q - 1)` with `q` in 0..=3.
+//! `Q2_0`: 64 values as `d · (q - 1)` with `q` in 0..=3. Importance changes nothing.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::half_bulk::f32_to_f16;
 use crate::rows::{self, half};
-use crate::{Format, Geometry, TypeId};
+use crate::search::{round_away, signed_max};
+use crate::simd::{Encode, Simd, encoder};
+use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 64 values.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -23,6 +26,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "Q2_0",
     geometry: Geometry::blocks(64, size_of::<Q2_0>()),
     decode: Some(decode),
+    encode: Some(encoder::<Q2_0>),
     check,
     doc: "2-bit integers with one scale for 64 values",
     ..Format::MAINLINE
@@ -36,6 +40,22 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
             *v = f32::from(q as i8 - 1) * d;
         }
     });
+}
+
+impl Encode for Q2_0 {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<Q2_0, 64>(src, out);
+        for (x, block) in groups.iter().zip(blocks) {
+            let d = signed_max(x).abs();
+            let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+            block.d = f32_to_f16(d).to_le_bytes();
+            for (q, x) in block.qs.iter_mut().zip(x.as_chunks::<4>().0) {
+                let code = |x: f32| round_away(x * inverse).saturating_add(1).clamp(0, 3) as u8;
+                *q = (0..4).fold(0, |bits, j| bits | code(x[j]) << (2 * j));
+            }
+        }
+    }
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {

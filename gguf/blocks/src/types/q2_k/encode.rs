@@ -9,6 +9,7 @@ use crate::search::{
     Grid, LANES, affine_plain, affine_weighted, clamp, lane_sums, nint, positive, spread, sum_of_squares,
     transpose, weighted_grid,
 };
+use crate::simd::{Encode, Simd};
 
 /// Values of a sub-block.
 const SUB: usize = 16;
@@ -24,18 +25,21 @@ const GRID: Grid = Grid {
 /// Starting scales with importance.
 const WEIGHTED_GRID: Grid = weighted_grid(3.0);
 
-pub(super) fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-    let (groups, blocks) = rows::pairs::<Q2K, 256>(src, out);
-    match importance {
-        Importance::None => {
-            for (x, block) in groups.iter().zip(blocks) {
-                *block = plain(x);
+impl Encode for Q2K {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<Q2K, 256>(src, out);
+        match importance {
+            Importance::None => {
+                for (x, block) in groups.iter().zip(blocks) {
+                    *block = plain(x);
+                }
             }
-        }
-        Importance::Column(weights) => {
-            let weights = rows::weights::<256>(src, weights);
-            for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
-                *block = weighted(x, w);
+            Importance::Column(weights) => {
+                let weights = rows::weights::<256>(src, weights);
+                for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
+                    *block = weighted(x, w);
+                }
             }
         }
     }

@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::packing::from_two_bits;
 use crate::rows::{self, half};
+use crate::simd::encoder;
 use crate::{Format, Geometry, TypeId};
 
 /// One block of 256 values.
@@ -34,7 +35,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "Q2_K",
     geometry: Geometry::blocks(256, size_of::<Q2K>()),
     decode: Some(decode),
-    encode: Some(encode::encode),
+    encode: Some(encoder::<Q2K>),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "2-bit integers; 4-bit scales and minima for 16 values each",

@@ -8,24 +8,28 @@ use crate::rows::{self, half};
 use crate::search::{
     LANES, clamp, nint, signed_max, spread, sum_of_squares, symmetric, symmetric_descent, transpose,
 };
+use crate::simd::{Encode, Simd};
 
 /// Values of a sub-block.
 const SUB: usize = 16;
 /// Sub-blocks of a super-block.
 const SUBS: usize = 16;
 
-pub(super) fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-    let (groups, blocks) = rows::pairs::<Q3K, 256>(src, out);
-    match importance {
-        Importance::None => {
-            for (x, block) in groups.iter().zip(blocks) {
-                *block = plain(x);
+impl Encode for Q3K {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<Q3K, 256>(src, out);
+        match importance {
+            Importance::None => {
+                for (x, block) in groups.iter().zip(blocks) {
+                    *block = plain(x);
+                }
             }
-        }
-        Importance::Column(weights) => {
-            let weights = rows::weights::<256>(src, weights);
-            for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
-                *block = weighted(x, w);
+            Importance::Column(weights) => {
+                let weights = rows::weights::<256>(src, weights);
+                for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
+                    *block = weighted(x, w);
+                }
             }
         }
     }

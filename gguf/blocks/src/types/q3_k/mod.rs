@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::packing::from_two_bits;
 use crate::rows::{self, half};
+use crate::simd::encoder;
 use crate::{Format, Geometry, TypeId};
 
 /// One block of 256 values.
@@ -34,7 +35,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "Q3_K",
     geometry: Geometry::blocks(256, size_of::<Q3K>()),
     decode: Some(decode),
-    encode: Some(encode::encode),
+    encode: Some(encoder::<Q3K>),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "3-bit integers; 6-bit scales for 16 values each",

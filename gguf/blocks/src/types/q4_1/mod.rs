@@ -10,6 +10,7 @@ use crate::half_bulk::f32_to_f16;
 use crate::packing::{from_nibbles, nibbles};
 use crate::rows::{self, half};
 use crate::search::{Grid, affine_rows, range, truncate, weighted_grid};
+use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 32 values.
@@ -32,7 +33,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "Q4_1",
     geometry: Geometry::blocks(32, size_of::<Q4_1>()),
     decode: Some(decode),
-    encode: Some(encode),
+    encode: Some(encoder::<Q4_1>),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "4-bit integers with one scale and one minimum for 32 values",
@@ -50,23 +51,26 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-    let (groups, blocks) = rows::pairs::<Q4_1, 32>(src, out);
-    match importance {
-        Importance::None => {
-            for (x, block) in groups.iter().zip(blocks) {
-                *block = nearest(x);
+impl Encode for Q4_1 {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<Q4_1, 32>(src, out);
+        match importance {
+            Importance::None => {
+                for (x, block) in groups.iter().zip(blocks) {
+                    *block = nearest(x);
+                }
             }
-        }
-        Importance::Column(weights) => {
-            affine_rows(
-                groups,
-                rows::weights::<32>(src, weights),
-                &GRID,
-                |i, d, min, codes| {
-                    blocks[i] = pack(d, -min, codes);
-                },
-            );
+            Importance::Column(weights) => {
+                affine_rows(
+                    groups,
+                    rows::weights::<32>(src, weights),
+                    &GRID,
+                    |i, d, min, codes| {
+                        blocks[i] = pack(d, -min, codes);
+                    },
+                );
+            }
         }
     }
 }

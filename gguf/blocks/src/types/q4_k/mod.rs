@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::packing::nibble_halves;
 use crate::rows::{self, half};
 use crate::search::Grid;
+use crate::simd::{Encode, Simd, encoder};
 use crate::six_bit;
 use crate::{Format, Geometry, Importance, TypeId};
 
@@ -35,7 +36,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "Q4_K",
     geometry: Geometry::blocks(256, size_of::<Q4K>()),
     decode: Some(decode),
-    encode: Some(encode),
+    encode: Some(encoder::<Q4K>),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "4-bit integers; 6-bit scales and minima for 32 values each",
@@ -66,14 +67,17 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-    six_bit::encode_row(src, importance, &GRID, out, |s| Q4K {
-        d: s.d,
-        dmin: s.dmin,
-        scales: s.scales,
+impl Encode for Q4K {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        six_bit::encode_row(src, importance, &GRID, out, |s| Q4K {
+            d: s.d,
+            dmin: s.dmin,
+            scales: s.scales,
 
-        qs: nibble_halves(&s.codes),
-    });
+            qs: nibble_halves(&s.codes),
+        });
+    }
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {

@@ -10,6 +10,7 @@ use crate::half_bulk::f32_to_f16;
 use crate::packing::{fifth_bits, nibbles, with_fifth_bits};
 use crate::rows::{self, half};
 use crate::search::{signed_max, spread, sum_of_squares, symmetric, truncate};
+use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 32 values.
@@ -32,7 +33,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "Q5_0",
     geometry: Geometry::blocks(32, size_of::<Q5_0>()),
     decode: Some(decode),
-    encode: Some(encode),
+    encode: Some(encoder::<Q5_0>),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "5-bit integers with one scale for 32 values",
@@ -48,21 +49,24 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-    let (groups, blocks) = rows::pairs::<Q5_0, 32>(src, out);
-    match importance {
-        Importance::None => {
-            for (x, block) in groups.iter().zip(blocks) {
-                *block = nearest(x);
+impl Encode for Q5_0 {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<Q5_0, 32>(src, out);
+        match importance {
+            Importance::None => {
+                for (x, block) in groups.iter().zip(blocks) {
+                    *block = nearest(x);
+                }
             }
-        }
-        Importance::Column(weights) => {
-            let sigma2 = sum_of_squares(src) / src.len() as f32;
-            let weights = rows::weights::<32>(src, weights);
-            for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
-                let mut codes = [0; 32];
-                let d = symmetric(16.0, x, &spread(x, w, sigma2), &mut codes);
-                *block = pack(d, &codes);
+            Importance::Column(weights) => {
+                let sigma2 = sum_of_squares(src) / src.len() as f32;
+                let weights = rows::weights::<32>(src, weights);
+                for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
+                    let mut codes = [0; 32];
+                    let d = symmetric(16.0, x, &spread(x, w, sigma2), &mut codes);
+                    *block = pack(d, &codes);
+                }
             }
         }
     }

@@ -10,6 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::packing::{nibble_halves, striped_bits};
 use crate::rows::{self, half};
 use crate::search::Grid;
+use crate::simd::{Encode, Simd, encoder};
 use crate::six_bit;
 use crate::{Format, Geometry, Importance, TypeId};
 
@@ -37,7 +38,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "Q5_K",
     geometry: Geometry::blocks(256, size_of::<Q5K>()),
     decode: Some(decode),
-    encode: Some(encode),
+    encode: Some(encoder::<Q5K>),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "5-bit integers; 6-bit scales and minima for 32 values each",
@@ -68,14 +69,17 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-    six_bit::encode_row(src, importance, &GRID, out, |s| Q5K {
-        d: s.d,
-        dmin: s.dmin,
-        scales: s.scales,
-        qh: striped_bits(|i| s.codes.as_flattened()[i] & 16 != 0),
-        qs: nibble_halves(&s.codes),
-    });
+impl Encode for Q5K {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        six_bit::encode_row(src, importance, &GRID, out, |s| Q5K {
+            d: s.d,
+            dmin: s.dmin,
+            scales: s.scales,
+            qh: striped_bits(|i| s.codes.as_flattened()[i] & 16 != 0),
+            qs: nibble_halves(&s.codes),
+        });
+    }
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {

@@ -8,22 +8,26 @@ use crate::half_bulk::f32_to_f16;
 use crate::packing::flatten;
 use crate::rows::{self, half};
 use crate::search::{TINY, clamp, nint, signed_max, symmetric};
+use crate::simd::{Encode, Simd};
 
 /// Values of a sub-block.
 const SUB: usize = 16;
 
-pub(super) fn encode(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-    let (groups, blocks) = rows::pairs::<Q6K, 256>(src, out);
-    match importance {
-        Importance::None => {
-            for (x, block) in groups.iter().zip(blocks) {
-                *block = search(x, &x.map(|x| x * x));
+impl Encode for Q6K {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<Q6K, 256>(src, out);
+        match importance {
+            Importance::None => {
+                for (x, block) in groups.iter().zip(blocks) {
+                    *block = search(x, &x.map(|x| x * x));
+                }
             }
-        }
-        Importance::Column(weights) => {
-            let weights = rows::weights::<256>(src, weights);
-            for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
-                *block = search(x, w);
+            Importance::Column(weights) => {
+                let weights = rows::weights::<256>(src, weights);
+                for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
+                    *block = search(x, w);
+                }
             }
         }
     }

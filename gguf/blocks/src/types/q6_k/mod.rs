@@ -9,6 +9,7 @@ mod x86;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::rows::{self, half};
+use crate::simd::encoder;
 use crate::{Format, Geometry, TypeId};
 
 /// One block of 256 values.
@@ -33,7 +34,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "Q6_K",
     geometry: Geometry::blocks(256, size_of::<Q6K>()),
     decode: Some(decode),
-    encode: Some(encode::encode),
+    encode: Some(encoder::<Q6K>),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "6-bit integers; 8-bit scales for 16 values each",

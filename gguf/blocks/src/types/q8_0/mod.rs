@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::half_bulk::f32_to_f16;
 use crate::rows::{self, half};
 use crate::search::{round_away, signed_max};
+use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 32 values.
@@ -29,7 +30,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "Q8_0",
     geometry: Geometry::blocks(32, size_of::<Q8_0>()),
     decode: Some(decode),
-    encode: Some(encode),
+    encode: Some(encoder::<Q8_0>),
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "8-bit integers with one scale for 32 values",
@@ -45,13 +46,16 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
-    let (groups, blocks) = rows::pairs::<Q8_0, 32>(src, out);
-    for (x, block) in groups.iter().zip(blocks) {
-        let d = signed_max(x).abs() / 127.0;
-        let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-        block.d = f32_to_f16(d).to_le_bytes();
-        block.qs = x.map(|x| round_away(x * inverse) as i8);
+impl Encode for Q8_0 {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<Q8_0, 32>(src, out);
+        for (x, block) in groups.iter().zip(blocks) {
+            let d = signed_max(x).abs() / 127.0;
+            let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+            block.d = f32_to_f16(d).to_le_bytes();
+            block.qs = x.map(|x| round_away(x * inverse) as i8);
+        }
     }
 }
 

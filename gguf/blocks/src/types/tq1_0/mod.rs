@@ -5,6 +5,7 @@ mod kernel;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::rows::{self, half};
+use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId, ternary};
 
 /// One block of 256 values. A byte is a fraction of 256 whose first base-3 digits are the trits.
@@ -31,7 +32,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "TQ1_0",
     geometry: Geometry::blocks(256, size_of::<TQ1_0>()),
     decode: Some(decode),
-    encode: Some(encode),
+    encode: Some(encoder::<TQ1_0>),
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "Ternary values, five in a byte, with one scale for 256 values",
@@ -86,12 +87,15 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
-    let (groups, blocks) = rows::pairs::<TQ1_0, 256>(src, out);
-    for (x, block) in groups.iter().zip(blocks) {
-        let (d, codes) = ternary::search(x);
-        let (qs, qh) = pack_trits(&codes);
-        *block = TQ1_0 { qs, qh, d };
+impl Encode for TQ1_0 {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<TQ1_0, 256>(src, out);
+        for (x, block) in groups.iter().zip(blocks) {
+            let (d, codes) = ternary::search(x);
+            let (qs, qh) = pack_trits(&codes);
+            *block = TQ1_0 { qs, qh, d };
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::packing::{from_two_bits, two_bits};
 use crate::rows::{self, half};
+use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId, ternary};
 
 /// One block of 256 values.
@@ -26,7 +27,7 @@ pub(crate) static FORMAT: Format = Format {
     name: "TQ2_0",
     geometry: Geometry::blocks(256, size_of::<TQ2_0>()),
     decode: Some(decode),
-    encode: Some(encode),
+    encode: Some(encoder::<TQ2_0>),
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "Ternary values in 2 bits with one scale for 256 values",
@@ -42,14 +43,17 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
     });
 }
 
-fn encode(src: &[f32], _: Importance<'_>, out: &mut [u8]) {
-    let (groups, blocks) = rows::pairs::<TQ2_0, 256>(src, out);
-    for (x, block) in groups.iter().zip(blocks) {
-        let (d, codes) = ternary::search(x);
-        *block = TQ2_0 {
-            qs: two_bits(&codes),
-            d,
-        };
+impl Encode for TQ2_0 {
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+        let (groups, blocks) = rows::pairs::<TQ2_0, 256>(src, out);
+        for (x, block) in groups.iter().zip(blocks) {
+            let (d, codes) = ternary::search(x);
+            *block = TQ2_0 {
+                qs: two_bits(&codes),
+                d,
+            };
+        }
     }
 }
 

@@ -1,0 +1,225 @@
+//! The points of a lattice as a search sees them: which codes are a point, and which points are near the others.
+//!
+//! Codes are packed as in [`crate::grids`]: the code of element `i` at bit `log2(C) · i`. A code `c` stands for the
+//! coordinate `2 · c + 1`, so distances are compared between codes just as well.
+
+use super::LANES;
+
+/// Packed codes of eight points.
+pub(crate) type Eight = [u16; LANES];
+
+/// What each code of each element adds to the distance of a point that has it.
+pub(crate) type Terms<const N: usize, const C: usize> = [[f32; C]; N];
+
+/// Set in an entry of the map whose codes are no point.
+const OFF: u32 = 1 << 31;
+/// Where such an entry has the length of its list; below stands where the list begins.
+const LENGTH: u32 = 20;
+
+/// A lattice of `N` elements with codes below `C`.
+#[derive(Debug)]
+pub(crate) struct Lattice<const N: usize, const C: usize> {
+    /// For each packed codes the number of the point, or [`OFF`] and the place of the list, in eights.
+    map: Vec<u32>,
+    /// The points near codes that are none, nearest first and then by number; the last is repeated to fill an eight.
+    lists: Vec<Eight>,
+}
+
+/// What a lattice has for some codes.
+pub(crate) enum Place<'a> {
+    /// They are a point.
+    Point,
+    /// They are not; these are near.
+    Near(&'a [Eight]),
+}
+
+impl<const N: usize, const C: usize> Lattice<N, C> {
+    /// Bits of a code.
+    pub(crate) const BITS: usize = C.trailing_zeros() as usize;
+    /// Codes that points have: of two bits the last stands for nothing.
+    pub(crate) const LEVELS: usize = if C == 4 { 3 } else { C };
+
+    /// The lattice of `points`, packed and ascending. Codes that are no point get all the points of the
+    /// `distances` smallest distances.
+    pub(crate) fn new(points: &[u16], distances: usize) -> Self {
+        let code = |packed: usize, i: usize| packed >> (Self::BITS * i) & (C - 1);
+        let largest = Self::LEVELS - 1;
+        // The square of the distance in one element, for each code there, of every point.
+        let squares: Vec<Vec<u8>> = (0..N * C)
+            .map(|row| {
+                let (i, c) = (row / C, row % C);
+                let square = |&p: &u16| (code(usize::from(p), i).abs_diff(c) as u8).pow(2);
+                points.iter().map(square).collect()
+            })
+            .collect();
+        let all_largest = (0..N).fold(0, |packed, i| packed | largest << (Self::BITS * i));
+        let mut lattice = Self {
+            map: vec![0; all_largest + 1],
+            lists: Vec::new(),
+        };
+        let mut distance = vec![0u8; points.len()];
+        let mut near = Vec::new();
+        for packed in 0..=all_largest {
+            if (0..N).any(|i| code(packed, i) > largest) {
+                continue;
+            }
+            distance.fill(0);
+            for i in 0..N {
+                for (d, s) in distance.iter_mut().zip(&squares[i * C + code(packed, i)]) {
+                    *d += s;
+                }
+            }
+            nearest_points(&distance, distances, &mut near);
+            lattice.map[packed] = match near[..] {
+                [(0, number), ..] => u32::from(number),
+                _ => lattice.add_list(near.iter().map(|&(_, number)| points[usize::from(number)])),
+            };
+        }
+        lattice
+    }
+
+    /// Adds a list and returns its entry of the map.
+    fn add_list(&mut self, points: impl Iterator<Item = u16>) -> u32 {
+        let first = self.lists.len();
+        let mut filled = LANES;
+        for point in points {
+            if filled == LANES {
+                self.lists.push([point; LANES]);
+                filled = 0;
+            }
+            if let Some(last) = self.lists.last_mut() {
+                last[filled..].fill(point);
+            }
+            filled += 1;
+        }
+        OFF | ((self.lists.len() - first) as u32) << LENGTH | first as u32
+    }
+
+    /// Whether `packed` is a point, or else what is near.
+    #[inline(always)]
+    pub(crate) fn place(&self, packed: u32) -> Place<'_> {
+        let entry = self.map[packed as usize];
+        if entry & OFF == 0 {
+            return Place::Point;
+        }
+        let first = (entry & ((1 << LENGTH) - 1)) as usize;
+        let length = (entry >> LENGTH & 0x7ff) as usize;
+        Place::Near(&self.lists[first..first + length])
+    }
+
+    /// The number of the point with these codes.
+    pub(crate) fn number(&self, packed: u32) -> u16 {
+        self.map[packed as usize] as u16
+    }
+
+    /// The coordinate of element `i` of packed codes.
+    #[inline(always)]
+    pub(crate) fn coordinate(packed: u32, i: usize) -> f32 {
+        let code = packed >> (Self::BITS * i) & (C as u32 - 1);
+        (2 * code + 1) as i32 as f32
+    }
+
+    /// The code of element `i` of packed codes.
+    #[inline(always)]
+    pub(crate) fn code(packed: u32, i: usize) -> usize {
+        (packed >> (Self::BITS * i)) as usize & (C - 1)
+    }
+}
+
+/// Fills `near` with the points of the smallest distances (as many different ones as asked for), sorted by distance
+/// and number.
+fn nearest_points(distance: &[u8], distances: usize, near: &mut Vec<(u8, u16)>) {
+    let mut limit = distance.iter().copied().fold(u8::MAX, u8::min);
+    for _ in 1..distances {
+        if limit == 0 {
+            break;
+        }
+        let above = |least: u8, &d: &u8| least.min(if d > limit { d } else { u8::MAX });
+        limit = distance.iter().fold(u8::MAX, above);
+    }
+    near.clear();
+    for (chunk, first) in distance.chunks(64).zip((0u16..).step_by(64)) {
+        if chunk.iter().copied().fold(u8::MAX, u8::min) > limit {
+            continue;
+        }
+        let numbered = chunk.iter().zip(first..);
+        near.extend(
+            numbered
+                .filter(|(d, _)| **d <= limit)
+                .map(|(&d, number)| (d, number)),
+        );
+    }
+    near.sort_unstable();
+}
+
+/// The packed codes of the first point of `list` with the smallest sum of terms, added in the order of the elements;
+/// the first of the list if no sum is a number.
+pub(crate) fn nearest<const N: usize, const C: usize>(terms: &Terms<N, C>, list: &[Eight]) -> u16 {
+    let mut best = f32::MAX;
+    let mut nearest = list[0][0];
+    for &point in list.as_flattened() {
+        let mut sum = 0.0;
+        for (i, terms) in terms.iter().enumerate() {
+            sum += terms[Lattice::<N, C>::code(u32::from(point), i)];
+        }
+        if sum < best {
+            best = sum;
+            nearest = point;
+        }
+    }
+    nearest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grids::points;
+
+    /// Every list against a plain sort.
+    fn check_lists<const N: usize, const C: usize>(points: &[u16], distances: usize) {
+        let lattice = Lattice::<N, C>::new(points, distances);
+        let square = |a: u16, b: u16| {
+            (0..N)
+                .map(|i| {
+                    let code = |p: u16| Lattice::<N, C>::code(u32::from(p), i);
+                    code(a).abs_diff(code(b)).pow(2)
+                })
+                .sum::<usize>()
+        };
+        let mut number = 0;
+        for packed in 0..lattice.map.len() as u16 {
+            if (0..N).any(|i| Lattice::<N, C>::code(u32::from(packed), i) >= Lattice::<N, C>::LEVELS) {
+                continue;
+            }
+            match lattice.place(u32::from(packed)) {
+                Place::Point => {
+                    assert_eq!(lattice.number(u32::from(packed)), number);
+                    assert_eq!(points[usize::from(number)], packed);
+                    number += 1;
+                }
+                // The plain sort is slow: a part of the lists says enough.
+                Place::Near(list) if packed % 13 == 0 => {
+                    let mut all: Vec<_> = points.iter().map(|&p| (square(p, packed), p)).collect();
+                    all.sort_unstable();
+                    let mut found: Vec<_> = all.iter().map(|&(d, _)| d).collect();
+                    found.dedup();
+                    all.retain(|&(d, _)| d <= found[distances - 1]);
+                    let mut list = list.as_flattened().to_vec();
+                    list.dedup();
+                    assert!(list.iter().eq(all.iter().map(|(_, p)| p)), "{packed}");
+                }
+                Place::Near(_) => {}
+            }
+        }
+        assert_eq!(usize::from(number), points.len());
+    }
+
+    #[test]
+    fn codes_off_the_lattice_have_their_neighbours() {
+        check_lists::<8, 4>(&points::PAIRS_256, 2);
+        check_lists::<8, 4>(&points::PAIRS_1024, 1);
+        check_lists::<8, 4>(&points::TERNARY_2048, 3);
+        check_lists::<4, 8>(&points::TRIPLES_256, 2);
+        check_lists::<4, 8>(&points::TRIPLES_512, 3);
+    }
+}

@@ -1,0 +1,437 @@
+//! The search of the lattice types with signs, `IQ2_*` and `IQ3_*`: magnitudes become points of a lattice times a
+//! scale, `|x| ≈ scale · coordinate`.
+//!
+//! A sub-block tries many starting scales. These run side by side in lanes: the codes of each, the nearest points
+//! where codes are no point, and the sums that decide. Coordinates are the odd numbers from 1.
+
+use super::lattice::{Lattice, Place};
+use super::{LANES, Lane, ROUNDER, clamp, positive, sum_of_squares};
+use crate::simd::Simd;
+
+/// Lattice points of a sub-block at most.
+const GROUPS: usize = 8;
+/// Values that signs are stored for together.
+const SIGNS: usize = 8;
+
+/// How the types differ.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// The weights of values: of importance by their squares and the mean of all squares, times this.
+    pub(crate) mean: f32,
+    /// The weights without importance.
+    pub(crate) plain: PlainWeights,
+    /// Whether only seven of eight signs are stored, so that the number of minus signs must be even.
+    pub(crate) even_signs: bool,
+    /// A sub-block whose largest magnitude is below counts as zero.
+    pub(crate) tiny: f32,
+    /// Whether the largest coordinate is fitted to a scale from [`positive`], not to the largest magnitude.
+    pub(crate) fitted: bool,
+    /// Starting scales to either side of the plain one.
+    pub(crate) side: i32,
+    /// Distance of starting scales, in coordinates of the largest magnitude.
+    pub(crate) step: f32,
+    /// Which points are chosen again for the best scale.
+    pub(crate) again: Again,
+}
+
+/// The weight of a value `x` without importance; `mean` is the mean of all squares by [`Rules::mean`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PlainWeights {
+    /// As if all columns had importance 1, for types that are not meant to be encoded without.
+    Neutral,
+    /// `x²`.
+    Squares,
+    /// `mean / 4 + x²`.
+    QuarterMean,
+}
+
+/// Which points of a sub-block are chosen again for the scale that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// Those whose codes were no point.
+    OffPoints,
+    /// All, if the codes of any were no point, or if no starting scale was any good.
+    AllIfAnyOff,
+    /// All.
+    All,
+}
+
+/// A sub-block as points.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sub {
+    /// The values are so small that nothing was searched.
+    pub(crate) empty: bool,
+    /// The numbers of the points; the rest of them is unused.
+    pub(crate) points: [u16; GROUPS],
+    /// The signs of eight values each, set for minus.
+    pub(crate) signs: [u8; 4],
+}
+
+/// A super-block as sub-blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Super<const SUBS: usize> {
+    /// The unit of the scales; 0 if all scales are.
+    pub(crate) d: f32,
+    /// The scales: `2 · scale + 1` units.
+    pub(crate) scales: [u8; SUBS],
+    /// The sub-blocks.
+    pub(crate) subs: [Sub; SUBS],
+}
+
+const EMPTY: Sub = Sub {
+    empty: true,
+    points: [0; GROUPS],
+    signs: [0; 4],
+};
+
+/// Encodes a super-block as `SUBS` sub-blocks of `B` values with points of `N` values and codes below `C`. `V` eights
+/// hold all the starting scales.
+#[inline(always)]
+pub(crate) fn encode<const SUBS: usize, const B: usize, const N: usize, const C: usize, const V: usize>(
+    simd: impl Simd,
+    lattice: &Lattice<N, C>,
+    rules: &Rules,
+    x: &[f32; 256],
+    importance: Option<&[f32; 256]>,
+) -> Super<SUBS> {
+    let mean = rules.mean * sum_of_squares(x) / 256.0;
+    let mut scales = [0.0; SUBS];
+    let mut out = Super {
+        d: 0.0,
+        scales: [0; SUBS],
+        subs: [EMPTY; SUBS],
+    };
+    for (k, x) in x.as_chunks::<B>().0.iter().enumerate() {
+        let mut w = [0.0; B];
+        let importance = importance.map(|w| &w.as_chunks::<B>().0[k]);
+        weights(rules, mean, x, importance, &mut w);
+        (out.subs[k], scales[k]) = sub_block::<B, N, C, V>(simd, lattice, rules, x, &w);
+    }
+    let max = scales.into_iter().fold(0.0, |m, s| if s > m { s } else { m });
+    if max == 0.0 {
+        return out;
+    }
+    out.d = max / 31.0;
+    let inverse = 1.0 / out.d;
+    for (out, s) in out.scales.iter_mut().zip(scales) {
+        *out = whole(0.5 * (inverse * s - 1.0), 15.0) as u8;
+    }
+    out
+}
+
+/// The nearest whole number within `0..=most`.
+#[inline(always)]
+fn whole(v: f32, most: f32) -> u32 {
+    (clamp(v, 0.0, most) + ROUNDER).to_bits() & 0xff
+}
+
+#[inline(always)]
+fn weights<const B: usize>(
+    rules: &Rules,
+    mean: f32,
+    x: &[f32; B],
+    importance: Option<&[f32; B]>,
+    w: &mut [f32; B],
+) {
+    match (importance, rules.plain) {
+        (Some(importance), _) => {
+            for ((w, x), importance) in w.iter_mut().zip(x).zip(importance) {
+                *w = importance * (mean + x * x).sqrt();
+            }
+        }
+        (None, PlainWeights::Neutral) => {
+            for (w, x) in w.iter_mut().zip(x) {
+                *w = (mean + x * x).sqrt();
+            }
+        }
+        (None, PlainWeights::Squares) => {
+            for (w, x) in w.iter_mut().zip(x) {
+                *w = x * x;
+            }
+        }
+        (None, PlainWeights::QuarterMean) => {
+            for (w, x) in w.iter_mut().zip(x) {
+                *w = 0.25 * mean + x * x;
+            }
+        }
+    }
+}
+
+/// Takes the signs off eight values: a bit for each minus. If these are to be even in number and are not, the value
+/// that matters least gets the other sign, and so may be left with a minus.
+#[inline(always)]
+fn take_signs(even: bool, x: &mut [f32; SIGNS], w: &[f32; SIGNS]) -> u8 {
+    let mut signs = 0;
+    let mut cost = [0.0; SIGNS];
+    for j in 0..SIGNS {
+        // Only what compares as less than zero: minus zero does, too, by its sign, like plus zero.
+        signs |= u8::from(x[j] < 0.0) << j;
+        cost[j] = w[j] * x[j] * x[j];
+        x[j] = x[j].abs();
+    }
+    if even && signs.count_ones() % 2 == 1 {
+        let mut least = 0;
+        for j in 1..SIGNS {
+            if cost[j] < cost[least] {
+                least = j;
+            }
+        }
+        x[least] = -x[least];
+        signs ^= 1 << least;
+    }
+    signs
+}
+
+/// The points of a sub-block, and their scale.
+#[inline(always)]
+fn sub_block<const B: usize, const N: usize, const C: usize, const V: usize>(
+    simd: impl Simd,
+    lattice: &Lattice<N, C>,
+    rules: &Rules,
+    x: &[f32; B],
+    w: &[f32; B],
+) -> (Sub, f32) {
+    let mut magnitudes = *x;
+    let mut signs = [0; 4];
+    let eights = magnitudes.as_chunks_mut::<SIGNS>().0.iter_mut();
+    for ((x, w), signs) in eights.zip(w.as_chunks::<SIGNS>().0).zip(&mut signs) {
+        *signs = take_signs(rules.even_signs, x, w);
+    }
+    let x = &magnitudes;
+    let max = x.iter().fold(0.0, |m, &v| if v > m { v } else { m });
+    if max < rules.tiny || max == 0.0 {
+        return (EMPTY, 0.0);
+    }
+    let levels = Lattice::<N, C>::LEVELS as f32;
+    let start = if rules.fitted {
+        let scale = positive(levels + 1.0, x, w, &mut [0; B]);
+        if scale * levels <= 0.0 {
+            return (EMPTY, 0.0);
+        }
+        (scale * levels, scale)
+    } else {
+        (max, max / (2.0 * levels - 1.0))
+    };
+    let mut search = Search::<B, N, C, V>::new(lattice, x, w);
+    search.try_scales(simd, rules, start);
+    search.choose_again(simd, rules.again);
+    let mut scale = search.scale;
+    if scale < 0.0 {
+        scale = -scale;
+        signs = signs.map(|s| !s);
+    }
+    let sub = Sub {
+        empty: false,
+        points: search.chosen.map(|codes| lattice.number(codes)),
+        signs,
+    };
+    (sub, scale)
+}
+
+/// The search for the scale and the points of one sub-block.
+struct Search<'a, const B: usize, const N: usize, const C: usize, const V: usize> {
+    lattice: &'a Lattice<N, C>,
+    x: &'a [f32; B],
+    w: &'a [f32; B],
+    /// Square roots of the weights: what distances are weighted with.
+    root: [f32; B],
+    scale: f32,
+    /// Packed codes of the points of each group.
+    chosen: [u32; GROUPS],
+    /// The groups whose codes were no point.
+    off: u8,
+}
+
+/// Starting scales side by side: their factors from values to coordinates, and themselves.
+struct Starts<const V: usize> {
+    factor: [Lane; V],
+    scale: [Lane; V],
+}
+
+impl<const V: usize> Starts<V> {
+    #[inline(always)]
+    fn new(rules: &Rules, largest: f32, max: f32) -> Self {
+        let mut starts = Self {
+            factor: [[0.0; LANES]; V],
+            scale: [[0.0; LANES]; V],
+        };
+        for (factor, step) in starts.factor.as_flattened_mut().iter_mut().zip(-rules.side..) {
+            *factor = (largest + step as f32 * rules.step) / max;
+        }
+        for v in 0..V {
+            for j in 0..LANES {
+                starts.scale[v][j] = 1.0 / starts.factor[v][j];
+            }
+        }
+        starts
+    }
+}
+
+impl<'a, const B: usize, const N: usize, const C: usize, const V: usize> Search<'a, B, N, C, V> {
+    #[inline(always)]
+    fn new(lattice: &'a Lattice<N, C>, x: &'a [f32; B], w: &'a [f32; B]) -> Self {
+        let mut root = *w;
+        for w in &mut root {
+            *w = w.sqrt();
+        }
+        Self {
+            lattice,
+            x,
+            w,
+            root,
+            scale: 0.0,
+            chosen: [0; GROUPS],
+            off: 0,
+        }
+    }
+
+    /// Takes the best of the starting scales, which lie around the one that gives `max` the largest coordinate;
+    /// `scale` stays if none is any good.
+    #[inline(always)]
+    fn try_scales(&mut self, simd: impl Simd, rules: &Rules, (max, scale): (f32, f32)) {
+        self.scale = scale;
+        self.off = if rules.again == Again::AllIfAnyOff {
+            u8::MAX
+        } else {
+            0
+        };
+        let largest = 2 * Lattice::<N, C>::LEVELS - 1;
+        let starts = Starts::<V>::new(rules, largest as f32, max);
+        let count = 2 * rules.side as usize + 1;
+        let mut codes = self.codes(&starts);
+        let mut off = [[0u8; LANES]; V];
+        let off = off.as_flattened_mut();
+        for (g, codes) in codes.iter_mut().take(B / N).enumerate() {
+            let codes = codes.as_flattened_mut().iter_mut().take(count);
+            let scales = starts.scale.as_flattened();
+            for ((codes, &scale), off) in codes.zip(scales).zip(off.iter_mut()) {
+                if let Place::Near(list) = self.lattice.place(*codes) {
+                    *codes = self.nearest_point(simd, g, scale, list);
+                    *off |= 1 << g;
+                }
+            }
+        }
+        let (sum_qx, sum_q2) = self.sums(&codes);
+        let (sum_qx, sum_q2) = (sum_qx.as_flattened(), sum_q2.as_flattened());
+        let mut best = 0.0;
+        let mut found = None;
+        for t in 0..count {
+            if sum_q2[t] > 0.0 && sum_qx[t] * sum_qx[t] > best * sum_q2[t] {
+                self.scale = sum_qx[t] / sum_q2[t];
+                best = self.scale * sum_qx[t];
+                found = Some(t);
+            }
+        }
+        if let Some(t) = found {
+            self.off = off[t];
+            for (chosen, codes) in self.chosen.iter_mut().zip(&codes) {
+                *chosen = codes.as_flattened()[t];
+            }
+        }
+    }
+
+    /// Packed codes of each group for each starting scale.
+    #[inline(always)]
+    fn codes(&self, starts: &Starts<V>) -> [[[u32; LANES]; V]; GROUPS] {
+        let most = (Lattice::<N, C>::LEVELS - 1) as f32;
+        let mut codes = [[[0; LANES]; V]; GROUPS];
+        for (x, codes) in self.x.as_chunks::<N>().0.iter().zip(&mut codes) {
+            for (codes, factor) in codes.iter_mut().zip(&starts.factor) {
+                for (i, x) in x.iter().enumerate() {
+                    for j in 0..LANES {
+                        let code = whole(0.5 * (factor[j] * x - 1.0), most);
+                        codes[j] |= code << (Lattice::<N, C>::BITS * i);
+                    }
+                }
+            }
+        }
+        codes
+    }
+
+    /// The sums of `w · x · q` and `w · q · q` over all values, for each starting scale.
+    #[inline(always)]
+    fn sums(&self, codes: &[[[u32; LANES]; V]; GROUPS]) -> ([Lane; V], [Lane; V]) {
+        let mut sum_qx = [[0.0; LANES]; V];
+        let mut sum_q2 = [[0.0; LANES]; V];
+        let groups = self.x.as_chunks::<N>().0.iter().zip(self.w.as_chunks::<N>().0);
+        for ((x, w), codes) in groups.zip(codes) {
+            for v in 0..V {
+                for i in 0..N {
+                    let (wx, w) = (w[i] * x[i], w[i]);
+                    for j in 0..LANES {
+                        let q = Lattice::<N, C>::coordinate(codes[v][j], i);
+                        sum_qx[v][j] += wx * q;
+                        sum_q2[v][j] += w * q * q;
+                    }
+                }
+            }
+        }
+        (sum_qx, sum_q2)
+    }
+
+    /// The packed codes of the point of `list` nearest to group `g` at `scale`.
+    #[inline(always)]
+    fn nearest_point(&self, simd: impl Simd, g: usize, scale: f32, list: &[super::lattice::Eight]) -> u32 {
+        let x = &self.x.as_chunks::<N>().0[g];
+        let w = &self.root.as_chunks::<N>().0[g];
+        let mut coordinates = [0.0; C];
+        for (c, coordinate) in coordinates.iter_mut().enumerate() {
+            *coordinate = scale * (2 * c + 1) as f32;
+        }
+        let mut terms = [[0.0; C]; N];
+        for i in 0..N {
+            for c in 0..C {
+                let diff = coordinates[c] - x[i];
+                terms[i][c] = w[i] * diff * diff;
+            }
+        }
+        u32::from(simd.nearest(&terms, list))
+    }
+
+    /// Chooses points again for the scale that was found, and then the scale for them.
+    #[inline(always)]
+    fn choose_again(&mut self, simd: impl Simd, again: Again) {
+        let groups = match again {
+            Again::OffPoints => self.off,
+            Again::AllIfAnyOff if self.off == 0 => 0,
+            Again::AllIfAnyOff | Again::All => u8::MAX,
+        };
+        if groups == 0 || self.scale <= 0.0 {
+            return;
+        }
+        let factor = 1.0 / self.scale;
+        let most = (Lattice::<N, C>::LEVELS - 1) as f32;
+        for g in (0..B / N).filter(|g| groups >> g & 1 == 1) {
+            let mut codes = 0;
+            for (i, x) in self.x.as_chunks::<N>().0[g].iter().enumerate() {
+                codes |= whole(0.5 * (factor * x - 1.0), most) << (Lattice::<N, C>::BITS * i);
+            }
+            self.chosen[g] = match self.lattice.place(codes) {
+                Place::Point => codes,
+                Place::Near(list) => self.nearest_point(simd, g, self.scale, list),
+            };
+        }
+        let mut sum_qx = 0.0;
+        let mut sum_q2 = 0.0;
+        let groups = self.x.as_chunks::<N>().0.iter().zip(self.w.as_chunks::<N>().0);
+        for ((x, w), codes) in groups.zip(self.chosen) {
+            for i in 0..N {
+                let q = Lattice::<N, C>::coordinate(codes, i);
+                sum_qx += w[i] * x[i] * q;
+                sum_q2 += w[i] * q * q;
+            }
+        }
+        if sum_q2 > 0.0 {
+            self.scale = sum_qx / sum_q2;
+        }
+    }
+}
+
+/// The signs of 32 values as the types with even numbers of them store them, seven bits each.
+#[inline(always)]
+pub(crate) fn seven_signs(signs: [u8; 4]) -> u32 {
+    signs
+        .into_iter()
+        .rev()
+        .fold(0, |word, s| word << 7 | u32::from(s & 127))
+}

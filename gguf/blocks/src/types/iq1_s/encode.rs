@@ -1,0 +1,188 @@
+//! The encoder of `IQ1_S`.
+
+use zerocopy::FromZeros;
+
+use super::IQ1_S;
+use crate::Importance;
+use crate::half_bulk::f32_to_f16;
+use crate::rows;
+use crate::search::lattice::Lattice;
+use crate::search::ternary::{self, Best, DELTA, DOWN, Sums, UP};
+use crate::search::{LANES, clamp, nint, signed_max, sum_of_squares};
+use crate::simd::{Encode, Simd};
+
+/// Values of a sub-block.
+const B: usize = 32;
+/// Places where `B` sorted values can be cut, and room for eight from each.
+const PLACES: usize = B + LANES;
+
+/// A sub-block: its scale, the direction of the move, packed codes of its points.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sub {
+    scale: f32,
+    down: bool,
+    codes: [u32; 4],
+}
+
+impl Encode for IQ1_S {
+    #[inline(always)]
+    fn encode<S: Simd>(simd: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        let lattice = &*ternary::LATTICE;
+        rows::encode::<IQ1_S, 256>(src, importance, out, |x, importance| {
+            let mean = 2.0 * sum_of_squares(x) / 256.0;
+            let mut subs = [Sub::default(); 8];
+            for (k, (x, sub)) in x.as_chunks::<B>().0.iter().zip(&mut subs).enumerate() {
+                let mut w = importance.map_or([1.0; B], |w| w.as_chunks::<B>().0[k]);
+                for (w, x) in w.iter_mut().zip(x) {
+                    *w *= (mean + x * x).sqrt();
+                }
+                *sub = search(simd, lattice, x, &w);
+            }
+            pack(lattice, &subs)
+        });
+    }
+}
+
+#[inline(always)]
+fn search(simd: impl Simd, lattice: &Lattice<8, 4>, x: &[f32; B], w: &[f32; B]) -> Sub {
+    if signed_max(x).abs() < 1e-12 {
+        return Sub::default();
+    }
+    let order = ternary::order(x);
+    let best = best_cut(&order, x, w);
+    if best.moves > 1 {
+        return Sub::default();
+    }
+    let mirrored = best.scale < 0.0;
+    let mut sub = Sub {
+        scale: best.scale.abs(),
+        down: (best.moves == 1) != mirrored,
+        codes: [0; 4],
+    };
+    let codes = ternary::cut(&order, best.at, mirrored);
+    let values = ternary::values(sub.down);
+    let (x, w) = (x.as_chunks::<8>().0, w.as_chunks::<8>().0);
+    let mut any_off = false;
+    for (g, codes) in codes.as_chunks::<8>().0.iter().enumerate() {
+        let (codes, off) = ternary::point(simd, lattice, codes, values, sub.scale, (&x[g], &w[g]));
+        sub.codes[g] = codes;
+        any_off |= off;
+    }
+    if any_off {
+        let mut sums = Sums::default();
+        for (g, codes) in sub.codes.into_iter().enumerate() {
+            sums.add(codes, values, 1.0, (&x[g], &w[g]));
+        }
+        sub.scale = sums.scale().unwrap_or(sub.scale);
+    }
+    sub
+}
+
+/// Sums over the sorted values before each place, and what the values behind it add to a candidate's sums.
+struct Prefix {
+    x: [f32; PLACES],
+    w: [f32; PLACES],
+    behind_x: [[f32; PLACES]; 2],
+    behind_w: [[f32; PLACES]; 2],
+}
+
+impl Prefix {
+    #[inline(always)]
+    fn new(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Self {
+        // Places beyond the last are no numbers, so nothing is better there.
+        let mut prefix = Self {
+            x: [f32::NAN; PLACES],
+            w: [f32::NAN; PLACES],
+            behind_x: [[0.0; PLACES]; 2],
+            behind_w: [[0.0; PLACES]; 2],
+        };
+        (prefix.x[0], prefix.w[0]) = (0.0, 0.0);
+        for (j, i) in order.iter().enumerate() {
+            let i = usize::from(*i) % B;
+            prefix.x[j + 1] = prefix.x[j] + w[i] * x[i];
+            prefix.w[j + 1] = prefix.w[j] + w[i];
+        }
+        for (m, values) in [UP, DOWN].iter().enumerate() {
+            let v = values[2];
+            for j in 0..PLACES {
+                prefix.behind_x[m][j] = (prefix.x[B] - prefix.x[j]) * v;
+                prefix.behind_w[m][j] = (prefix.w[B] - prefix.w[j]) * v * v;
+            }
+        }
+        prefix
+    }
+}
+
+/// The best of all pairs of places, moved up (0) or down (1).
+#[inline(always)]
+fn best_cut(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
+    let prefix = Prefix::new(order, x, w);
+    let mut best = Best::NONE;
+    for first in 0..=B {
+        let (x, w) = (prefix.x[first], prefix.w[first]);
+        let front_x = [x * UP[0], x * DOWN[0]];
+        let front_w = [w * UP[0] * UP[0], w * DOWN[0] * DOWN[0]];
+        for start in (first..=B).step_by(LANES) {
+            let behind_x = prefix.behind_x.each_ref().map(|b| lanes(b, start));
+            let behind_w = prefix.behind_w.each_ref().map(|b| lanes(b, start));
+            let (next_x, next_w) = (lanes(&prefix.x, start), lanes(&prefix.w, start));
+            let mut qx = [[0.0; LANES]; 2];
+            let mut q2 = [[0.0; LANES]; 2];
+            let mut better = [false; LANES];
+            for j in 0..LANES {
+                let between_x = (next_x[j] - x) * DELTA;
+                let between_w = (next_w[j] - w) * DELTA * DELTA;
+                qx[0][j] = front_x[0] + between_x + behind_x[0][j];
+                qx[1][j] = front_x[1] - between_x + behind_x[1][j];
+                q2[0][j] = front_w[0] + between_w + behind_w[0][j];
+                q2[1][j] = front_w[1] + between_w + behind_w[1][j];
+                for m in 0..2 {
+                    better[j] |= qx[m][j] * qx[m][j] > best.score * q2[m][j];
+                }
+            }
+            if better.iter().fold(false, |any, b| any | b) {
+                for j in 0..LANES {
+                    for m in 0..2 {
+                        best.offer(qx[m][j], q2[m][j], (first, start + j), m);
+                    }
+                }
+            }
+        }
+    }
+    best
+}
+
+/// Eight numbers from a place on.
+#[inline(always)]
+fn lanes(v: &[f32; PLACES], start: usize) -> &[f32; LANES] {
+    v[start..].first_chunk().expect("eight fit behind each place")
+}
+
+#[inline(always)]
+fn pack(lattice: &Lattice<8, 4>, subs: &[Sub; 8]) -> IQ1_S {
+    let mut block = IQ1_S::new_zeroed();
+    for (k, sub) in subs.iter().enumerate() {
+        let mut high = 0;
+        for (g, codes) in sub.codes.into_iter().enumerate() {
+            let point = lattice.number(codes);
+            block.qs[4 * k + g] = point as u8;
+            high |= point >> 8 << (3 * g);
+        }
+        block.qh[k] = high.to_le_bytes();
+    }
+    let max = subs
+        .iter()
+        .fold(0.0, |m, s| if s.scale > m { s.scale } else { m });
+    if max == 0.0 {
+        return block;
+    }
+    let d = max / 15.0;
+    // The factor makes up for what the rounding of scales loses.
+    block.d = f32_to_f16(d * 1.125).to_le_bytes();
+    let inverse = 1.0 / d;
+    for (qh, sub) in block.qh.iter_mut().zip(subs) {
+        let scale = clamp(nint(0.5 * (inverse * sub.scale - 1.0)), 0.0, 7.0) as u8;
+        qh[1] |= scale << 4 | u8::from(sub.down) << 7;
+    }
+    block
+}
