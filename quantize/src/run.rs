@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use gguf::atomic::AtomicFile;
 use gguf::digest::Digest;
 use gguf::resumable::{Outputs, Request as OutputRequest, Start};
 use gguf::{GgufFile, Metadata, TensorSpec};
@@ -137,6 +138,7 @@ impl Run<'_> {
             true => Ok(()),
             false => Outputs::check(&request).map(drop).map_err(Failure::from),
         };
+        let checked = checked.and_then(|()| self.check_report(&inputs));
         if self.args.dry_run {
             self.talk();
             self.print(&[], None)?;
@@ -303,6 +305,15 @@ impl Run<'_> {
                 product.plan.notes.iter().for_each(|line| gguf_cli::say(line));
             }
         }
+    }
+
+    fn check_report(&self, inputs: &[&Path]) -> Result<()> {
+        let report = self.args.report.iter().map(|path| (path.clone(), 0));
+        Ok(AtomicFile::check_all(
+            &report.collect::<Vec<_>>(),
+            self.args.output.force,
+            inputs,
+        )?)
     }
 
     /// Writes the file of `--report`.

@@ -248,3 +248,6 @@ pub(crate) fn source_bytes(targets: &[Target<'_>], done: u64) -> u64 {
     }
     bytes
 }
+
+#[cfg(test)]
+mod tests;

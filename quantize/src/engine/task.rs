@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gguf::GgufFile;
-use gguf_blocks::{EncodeRow, Format, Importance, Unit};
+use gguf_blocks::{Cpu, EncodeRow, Format, Importance, Unit};
 use gguf_cli::{Failure, Result};
 
 use crate::plan::Step;
@@ -167,7 +167,8 @@ fn known_importance<'a>(
 
 /// The encoder of a step's type.
 pub(crate) fn encoder(step: &Step) -> EncodeRow {
-    step.to.encode.expect("the plan refuses types without an encoder")
+    let encoder = step.to.encoder(Cpu::best());
+    encoder.expect("the plan refuses types without an encoder")
 }
 
 fn encode_row(

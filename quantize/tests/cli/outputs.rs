@@ -149,10 +149,7 @@ fn the_source_is_known_by_its_digest() {
     let Some(gguf::Value::Array(gguf::Array::String(found))) = again.metadata.get(key) else {
         panic!("a list of digests");
     };
-    let found: Vec<_> = found
-        .iter()
-        .map(|s| s.into_owned())
-        .collect();
+    let found: Vec<_> = found.iter().map(|s| s.into_owned()).collect();
     let expected: Vec<_> = shards
         .iter()
         .map(|(_, b)| gguf::digest::Digest::of(b).to_string())
