@@ -66,11 +66,16 @@ pub(crate) struct RoleLoss<'a> {
     error: f64,
 }
 
-/// What `--report` writes of one target.
+/// What `--report` writes; `gguf-inspect report --errors` reads it.
 #[derive(Debug, Serialize)]
-struct Losses<'a> {
+struct LossFile<'a> {
     tool: &'a str,
     input: String,
+    outputs: Vec<Losses<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Losses<'a> {
     file_type: &'a str,
     roles: Vec<RoleLoss<'a>>,
     tensors: Vec<TensorLoss<'a>>,
@@ -88,7 +93,7 @@ fn role_losses<'a>(view: &View<'a>) -> Vec<RoleLoss<'a>> {
         .collect()
 }
 
-/// Writes the losses of all tensors as JSON: of one target an object, of several a list.
+/// Writes the losses of all tensors as JSON.
 pub(crate) fn write_losses(
     path: &Path,
     force: bool,
@@ -96,19 +101,17 @@ pub(crate) fn write_losses(
     job: &Job,
     views: &[View<'_>],
 ) -> Result<()> {
-    let all = views.iter().map(|view| Losses {
-        tool: concat!("gguf-quantize ", env!("CARGO_PKG_VERSION")),
-        input: gguf_cli::file_name(&job.input).into_owned(),
+    let outputs = views.iter().map(|view| Losses {
         file_type: view.target.type_name,
         roles: role_losses(view),
         tensors: verify::tensor_losses(&view.plan.steps, view.losses),
     });
-    let all: Vec<Losses<'_>> = all.collect();
-    let json = match all.as_slice() {
-        [one] => serde_json::to_vec_pretty(one),
-        all => serde_json::to_vec_pretty(all),
-    };
-    let mut json = json.expect("numbers and texts are JSON");
+    let mut json = serde_json::to_vec_pretty(&LossFile {
+        tool: concat!("gguf-quantize ", env!("CARGO_PKG_VERSION")),
+        input: gguf_cli::file_name(&job.input).into_owned(),
+        outputs: outputs.collect(),
+    })
+    .expect("numbers and texts are JSON");
     json.push(b'\n');
     let mut out = AtomicFile::create(path, force, inputs, Some(json.len() as u64))?;
     out.write_all(&json)

@@ -163,7 +163,7 @@ fn losses_are_reported_for_each_tensor() {
     succeeds(&f, "--report losses.json in.gguf out.gguf Q4_0");
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(f.path("losses.json")).unwrap()).unwrap();
-    let tensors = json["tensors"].as_array().unwrap();
+    let tensors = json["outputs"][0]["tensors"].as_array().unwrap();
     assert_eq!(tensors.len(), 6);
     for t in tensors {
         let error = t["error"].as_f64().unwrap();
@@ -171,7 +171,7 @@ fn losses_are_reported_for_each_tensor() {
         assert!(t["sampled_rows"].as_u64().unwrap() >= 4);
     }
     assert!(
-        json["roles"]
+        json["outputs"][0]["roles"]
             .as_array()
             .unwrap()
             .iter()
