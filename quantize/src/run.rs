@@ -133,6 +133,10 @@ impl Run<'_> {
             resume: self.args.resume,
             plan: self.digest()?,
         };
+        if self.args.resume && !self.args.output.force && self.is_complete(&outputs)? {
+            gguf_cli::say("complete already: the outputs are there, as this command line makes them");
+            return Ok(());
+        }
         let pool = self.pool();
         let checked = match outputs.is_empty() {
             true => Ok(()),
@@ -161,6 +165,35 @@ impl Run<'_> {
         let took = begin.elapsed();
         self.report(&losses)?;
         self.print(&losses, Some(took))
+    }
+
+    /// Whether all outputs are there under their names with the heads that this run would give them: a job that is
+    /// started again after its end has nothing to do. The source's digest is not compared, since it takes a read of
+    /// the whole source.
+    fn is_complete(&self, outputs: &[(PathBuf, u64)]) -> Result<bool> {
+        if outputs.is_empty()
+            || outputs
+                .iter()
+                .any(|(path, n)| path.metadata().map(|m| m.len()).ok() != Some(*n))
+        {
+            return Ok(false);
+        }
+        let mut paths = outputs.iter();
+        for product in &self.products {
+            let ones = vec![Digest([0xff; 32]); self.file.parts().len()];
+            let other = product
+                .shards
+                .with_metadata(&with_digests(&product.plan.metadata, &ones))?;
+            for ((zeros, ones), (path, _)) in product.shards.heads().zip(other.heads()).zip(&mut paths) {
+                let mut found = vec![0; zeros.len()];
+                gguf::source::open(path)?.read_at(0, &mut found)?;
+                let mut bytes = zeros.iter().zip(ones).zip(&found);
+                if !bytes.all(|((zero, one), found)| zero == found || zero != one) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// Everything that is read.

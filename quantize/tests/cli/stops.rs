@@ -118,3 +118,20 @@ fn too_little_room_is_told_before_any_work() {
     assert_eq!(f.files(), ["in.gguf"]);
     f.refuses("in.gguf missing/out.gguf Q8_0", 2, &["`missing` does not exist"]);
 }
+
+#[test]
+fn a_job_that_is_started_again_after_its_end_has_nothing_to_do() {
+    let f = Fixture::new();
+    let run = |kind: &str| f.run(&format!("--resume --part 2/2 in.gguf out.gguf {kind}"));
+    assert!(run("Q4_0").status.success());
+    let shard = f.path("out-00002-of-00002.gguf");
+    let changed = |path| std::fs::metadata(path).unwrap().modified().unwrap();
+    let before = changed(&shard);
+    let again = run("Q4_0");
+    assert!(again.status.success());
+    assert!(String::from_utf8_lossy(&again.stderr).contains("complete already"));
+    assert_eq!(changed(&shard), before);
+    // Another type makes another file.
+    let text = String::from_utf8(run("Q4_1").stderr).unwrap();
+    assert!(text.contains("exists already"), "{text}");
+}
