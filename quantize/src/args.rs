@@ -76,7 +76,7 @@ pub struct Args {
     /// Encode tensors again that are already quantized; this loses more than starting from the original
     #[arg(long, help_heading = "Types")]
     pub allow_requantize: bool,
-    /// Refuse fallback types, experts and tensors without importance, and rules that decide nothing
+    /// Refuse fallback types, experts without importance, and rules that decide nothing
     #[arg(long, help_heading = "Types")]
     pub strict: bool,
 

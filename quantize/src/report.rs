@@ -144,17 +144,13 @@ pub(crate) fn of<'a>(job: &Job, view: &View<'a>) -> Report<'a> {
     } = *view;
     let steps = plan.steps.iter().zip(shards.tensor_bytes());
     let tensors = steps.map(|(s, n_bytes)| Row {
-        name: &s.source.name,
+        name: &s.name,
         shape: s.source.shape.dims(),
         from: s.from.name,
         to: s.to.name,
-        reason: s.reason.to_string(),
+        reason: plan.why(s),
         bytes: n_bytes,
-        importance: match s.coverage {
-            Coverage::Unused => None,
-            Coverage::Missing => Some(0.0),
-            Coverage::Share(share) => Some(share),
-        },
+        importance: s.coverage.share(),
     });
     Report {
         input: job.input.display().to_string(),
@@ -182,16 +178,17 @@ pub(crate) fn table(view: &View<'_>) -> String {
             let importance = match s.coverage {
                 Coverage::Unused => String::new(),
                 Coverage::Missing => "none".to_owned(),
-                Coverage::Share(share) => format!("{:.0} %", share * 100.0),
+                Coverage::Neutral => "neutral".to_owned(),
+                Coverage::Found(ref found) => format!("{:.0} %", found.share() * 100.0),
             };
-            let name = s.source.name.clone();
+            let name = s.name.clone();
             let (from, to) = (s.from.name.to_owned(), s.to.name.to_owned());
             vec![
                 name,
                 s.source.shape.to_string(),
                 from,
                 to,
-                s.reason.to_string(),
+                view.plan.why(s),
                 importance,
                 n_bytes.to_string(),
             ]

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use gguf::{Value, key};
 use gguf_blocks::{Format, registry};
-use gguf_cli::{Failure, Result, file_name, read_text};
+use gguf_cli::{Failure, ReserveArgs, Result, file_name, read_text};
 
-use crate::args::Args;
+use crate::args::{Args, Uncovered};
 use crate::job::{Job, Target};
 use crate::policy::{Override, Wish};
 
@@ -16,7 +16,14 @@ const MAX_TEXT: usize = 127;
 
 /// What all targets have in common.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub(crate) struct Request {
+    pub(crate) allow_requantize: bool,
+    pub(crate) strict: bool,
+    pub(crate) uncovered: Option<Uncovered>,
+    /// Whether the source's digest goes into the output.
+    pub(crate) hashes_source: bool,
+    pub(crate) reserve: ReserveArgs,
     pure: bool,
     leave_output: bool,
     output_type: Option<&'static str>,
@@ -25,7 +32,6 @@ pub(crate) struct Request {
     /// Layers to leave out, ascending, each once.
     pub(crate) prune: Vec<u32>,
     /// Metadata to set.
-    #[expect(dead_code, reason = "not in the output's metadata yet")]
     pub(crate) pairs: Vec<(String, Value)>,
     /// The options as they go into the recipe, texts quoted for a shell where they need it.
     recipe: String,
@@ -63,6 +69,11 @@ impl Request {
             pairs.push((key, value));
         }
         let mut this = Self {
+            allow_requantize: args.allow_requantize,
+            strict: args.strict,
+            uncovered: args.uncovered,
+            hashes_source: !args.no_source_hash,
+            reserve: args.reserve,
             pure: args.pure,
             leave_output: args.leave_output_tensor,
             output_type: asked("--output-tensor-type", &args.output_tensor_type)?,
@@ -91,7 +102,6 @@ impl Request {
 
     /// One line that says how a target is made: its type and the options that decide what its tensors hold, in a fixed
     /// order, without folders.
-    #[expect(dead_code, reason = "not in the output's metadata yet")]
     pub(crate) fn recipe(&self, target: &Target) -> String {
         format!("{}{}", target.type_name, self.recipe)
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gguf::atomic::AtomicFile;
 use gguf::digest::Digest;
 use gguf::resumable::{Outputs, Request as OutputRequest, Start};
-use gguf::{GgufFile, Metadata, TensorSpec};
+use gguf::{GgufFile, Metadata};
 use gguf_cli::{Failure, Progress, Result, Unit, count, human_bytes, print_data, print_json};
 use rayon::ThreadPool;
 
@@ -14,7 +14,7 @@ use crate::args::Args;
 use crate::engine::{self, Importances, Work};
 use crate::guide::Guide;
 use crate::job::{Job, Target};
-use crate::plan::{Coverage, Plan, Step};
+use crate::plan::{Plan, Step};
 use crate::report;
 use crate::request::Request;
 use crate::shards::{Division, Shards};
@@ -65,20 +65,8 @@ impl<'a> Product<'a> {
         guide: Option<&Guide>,
         file: &GgufFile,
     ) -> Result<Self> {
-        let wish = request.wish(target, guide.is_some());
-        let mut plan = Plan::new(file, &wish, guide, args.allow_requantize, args.reserve)?;
-        if args.strict && plan.n_fallback > 0 {
-            let what = format!(
-                "`--strict` forbids fallback types, found {} that would get one",
-                count(plan.n_fallback as u64, "tensor")
-            );
-            return Err(Failure::Input(what));
-        }
-        if !args.no_source_hash {
-            plan.metadata.set(source::SHA256, source::placeholder(file));
-        }
-        let spec = |s: &Step| TensorSpec::new(s.source.name.clone(), s.source.shape, s.to.id);
-        let specs = plan.steps.iter().map(spec).collect();
+        let plan = Plan::new(file, request, target, guide)?;
+        let specs = plan.specs();
         let costs: Vec<u64> = plan.steps.iter().map(cost).collect();
         let division = division(args, file, &plan.steps);
         let shards = Shards::new(
@@ -126,6 +114,7 @@ impl Run<'_> {
     fn run(&self) -> Result<()> {
         let outputs: Vec<(PathBuf, u64)> = self.products.iter().flat_map(|p| p.shards.outputs()).collect();
         let inputs = self.inputs();
+        let sound = self.products.iter().try_for_each(|p| p.plan.check());
         let request = OutputRequest {
             outputs: &outputs,
             inputs: &inputs,
@@ -146,8 +135,9 @@ impl Run<'_> {
         if self.args.dry_run {
             self.talk();
             self.print(&[], None)?;
-            return pool.map(drop).and(checked);
+            return sound.and(pool.map(drop)).and(checked);
         }
+        sound?;
         let pool = pool.and_then(|pool| checked.map(|()| pool))?;
         self.talk();
         if outputs.is_empty() {
@@ -261,7 +251,7 @@ impl Run<'_> {
     /// each of its tensors.
     fn work(&self, outputs: &Outputs, done: u64, pool: &ThreadPool) -> Result<Vec<Vec<Option<Loss>>>> {
         let targets = self.targets();
-        let importances: &Importances<'_> = &|step, matrix| importance(self.guide, step, matrix);
+        let importances: &Importances<'_> = &|step, matrix| step.weights(self.guide, matrix);
         let total = engine::source_bytes(&targets, 0);
         let left = engine::source_bytes(&targets, done);
         if done > 0 {
@@ -403,17 +393,4 @@ fn with_digests(metadata: &Metadata, digests: &[Digest]) -> Metadata {
         _ => (key.to_owned(), value.clone()),
     };
     metadata.iter().map(replace).collect()
-}
-
-/// One weight a column of a matrix; nothing where no importance is used.
-fn importance(guide: Option<&Guide>, step: &Step, matrix: usize) -> Result<Vec<f32>> {
-    let Some(guide) = guide.filter(|_| matches!(step.coverage, Coverage::Share(_))) else {
-        return Ok(Vec::new());
-    };
-    let n_cols = step.source.shape.n_cols() as usize;
-    let all = guide.importance(&step.source.name).unwrap_or_default();
-    Ok(all
-        .get(matrix * n_cols..(matrix + 1) * n_cols)
-        .unwrap_or_default()
-        .to_vec())
 }

@@ -23,7 +23,7 @@ use gguf_models::file_type::FileType;
 
 pub use allow::is_quantized;
 pub use category::{Category, layer_of, order_key};
-pub use fallback::fits;
+pub use fallback::{fits, is_weighted, raised};
 pub use mixture::{ROWS as MIXTURES, Row as MixtureRow, When};
 
 /// What the rules need to know of the model.
@@ -153,6 +153,8 @@ pub enum Reason {
     Override(usize),
     /// Rows are not whole blocks of the type named here.
     Fallback(&'static str),
+    /// The type named here needs importance, and there is none for the tensor or for some of its experts.
+    Raised(&'static str),
 }
 
 impl std::fmt::Display for Reason {
@@ -164,6 +166,7 @@ impl std::fmt::Display for Reason {
             Self::Asked => f.write_str("asked for"),
             Self::Override(i) => write!(f, "rule {}", i + 1),
             Self::Fallback(from) => write!(f, "fallback from {from}"),
+            Self::Raised(from) => write!(f, "raised from {from}"),
         }
     }
 }
