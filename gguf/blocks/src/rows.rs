@@ -43,30 +43,6 @@ pub(crate) fn decode<B: Stored, const N: usize>(
     }
 }
 
-/// Stores what `one` makes of each `N` values of a row and their importance.
-#[inline(always)]
-pub(crate) fn encode<B: Stored, const N: usize>(
-    src: &[f32],
-    importance: Importance<'_>,
-    out: &mut [u8],
-    one: impl Fn(&[f32; N], Option<&[f32; N]>) -> B,
-) {
-    let (groups, blocks) = pairs::<B, N>(src, out);
-    match importance {
-        Importance::None => {
-            for (x, block) in groups.iter().zip(blocks) {
-                *block = one(x, None);
-            }
-        }
-        Importance::Column(weights) => {
-            let weights = self::weights::<N>(src, weights);
-            for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
-                *block = one(x, Some(w));
-            }
-        }
-    }
-}
-
 /// Groups of `N` values of a row and the blocks they are to be stored in.
 pub(crate) fn pairs<'a, B: Stored, const N: usize>(
     src: &'a [f32],
@@ -89,6 +65,21 @@ pub(crate) fn weights<'a, const N: usize>(src: &[f32], importance: &'a [f32]) ->
         "importance has a weight for each column"
     );
     importance.as_chunks::<N>().0
+}
+
+/// Each `N` values of a row, their importance if there is any, and the block they are to be stored in.
+pub(crate) fn weighted_pairs<'a, B: Stored + 'a, const N: usize>(
+    src: &'a [f32],
+    importance: Importance<'a>,
+    out: &'a mut [u8],
+) -> impl Iterator<Item = (&'a [f32; N], Option<&'a [f32; N]>, &'a mut B)> {
+    let (groups, blocks) = pairs::<B, N>(src, out);
+    let weights = match importance {
+        Importance::None => &[],
+        Importance::Column(weights) => self::weights::<N>(src, weights),
+    };
+    let pairs = groups.iter().zip(blocks).enumerate();
+    pairs.map(|(i, (x, block))| (x, weights.get(i), block))
 }
 
 /// The first block for which `sound` is false.

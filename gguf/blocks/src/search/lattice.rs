@@ -3,7 +3,7 @@
 //! Codes are packed as in [`crate::grids`]: the code of element `i` at bit `log2(C) · i`. A code `c` stands for the
 //! coordinate `2 · c + 1`, so distances are compared between codes just as well.
 
-use super::LANES;
+use super::{LANES, Lane, clamp, nint};
 
 /// Packed codes of eight points.
 pub(crate) type Eight = [u16; LANES];
@@ -13,7 +13,7 @@ pub(crate) type Terms<const N: usize, const C: usize> = [[f32; C]; N];
 
 /// Set in an entry of the map whose codes are no point.
 const OFF: u32 = 1 << 31;
-/// Where such an entry has the length of its list; below stands where the list begins.
+/// Where such an entry has the length of its list, in points; below stands where the list begins.
 const LENGTH: u32 = 20;
 
 /// A lattice of `N` elements with codes below `C`.
@@ -25,12 +25,33 @@ pub(crate) struct Lattice<const N: usize, const C: usize> {
     lists: Vec<Eight>,
 }
 
+/// Points near some codes, nearest first and then by number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List<'a> {
+    eights: &'a [Eight],
+    length: usize,
+}
+
+impl<'a> List<'a> {
+    /// Packed codes of the points, the last one repeated to fill an eight.
+    #[inline(always)]
+    pub(crate) fn eights(self) -> &'a [Eight] {
+        self.eights
+    }
+
+    /// Packed codes of the points.
+    #[inline(always)]
+    pub(crate) fn points(self) -> &'a [u16] {
+        &self.eights.as_flattened()[..self.length]
+    }
+}
+
 /// What a lattice has for some codes.
 pub(crate) enum Place<'a> {
     /// They are a point.
     Point,
     /// They are not; these are near.
-    Near(&'a [Eight]),
+    Near(List<'a>),
 }
 
 impl<const N: usize, const C: usize> Lattice<N, C> {
@@ -81,18 +102,16 @@ impl<const N: usize, const C: usize> Lattice<N, C> {
     /// Adds a list and returns its entry of the map.
     fn add_list(&mut self, points: impl Iterator<Item = u16>) -> u32 {
         let first = self.lists.len();
-        let mut filled = LANES;
+        let mut length = 0;
         for point in points {
-            if filled == LANES {
+            if length % LANES == 0 {
                 self.lists.push([point; LANES]);
-                filled = 0;
+            } else if let Some(last) = self.lists.last_mut() {
+                last[length % LANES..].fill(point);
             }
-            if let Some(last) = self.lists.last_mut() {
-                last[filled..].fill(point);
-            }
-            filled += 1;
+            length += 1;
         }
-        OFF | ((self.lists.len() - first) as u32) << LENGTH | first as u32
+        OFF | (length as u32) << LENGTH | first as u32
     }
 
     /// Whether `packed` is a point, or else what is near.
@@ -104,7 +123,10 @@ impl<const N: usize, const C: usize> Lattice<N, C> {
         }
         let first = (entry & ((1 << LENGTH) - 1)) as usize;
         let length = (entry >> LENGTH & 0x7ff) as usize;
-        Place::Near(&self.lists[first..first + length])
+        Place::Near(List {
+            eights: &self.lists[first..first + length.div_ceil(LANES)],
+            length,
+        })
     }
 
     /// The number of the point with these codes.
@@ -170,6 +192,102 @@ pub(crate) fn nearest<const N: usize, const C: usize>(terms: &Terms<N, C>, list:
     nearest
 }
 
+/// Values that become one point, with what is needed to choose it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group<'a, const N: usize, const C: usize> {
+    /// The lattice.
+    pub(crate) lattice: &'a Lattice<N, C>,
+    /// The values, to be approached by `scale · coordinate`.
+    pub(crate) x: &'a [f32; N],
+    /// Their weights.
+    pub(crate) w: &'a [f32; N],
+    /// Square roots of the weights, by which distances are weighted.
+    pub(crate) root: &'a [f32; N],
+}
+
+/// Points of one group for eight scales side by side.
+#[derive(Clone, Debug)]
+pub(crate) struct Tries<const N: usize, const C: usize> {
+    /// From values to coordinates.
+    pub(crate) factor: Lane,
+    /// From coordinates to values.
+    pub(crate) scale: Lane,
+    /// The lanes that are in use, a bit each.
+    pub(crate) live: u32,
+    /// Packed codes of the chosen points in these lanes, to be filled in.
+    pub(crate) points: [u32; LANES],
+    /// The lanes where the nearest codes are no point, to be filled in.
+    pub(crate) off: u32,
+    /// Scratch.
+    pub(crate) terms: [[Lane; C]; N],
+}
+
+impl<const N: usize, const C: usize> Tries<N, C> {
+    /// No lane in use.
+    pub(crate) const NONE: Self = Self {
+        factor: [0.0; LANES],
+        scale: [0.0; LANES],
+        live: 0,
+        points: [0; LANES],
+        off: 0,
+        terms: [[[0.0; LANES]; C]; N],
+    };
+}
+
+impl<const N: usize, const C: usize> Group<'_, N, C> {
+    /// The nearest codes for a factor, packed.
+    #[inline(always)]
+    pub(crate) fn codes(&self, factor: f32) -> u32 {
+        let most = (Lattice::<N, C>::LEVELS - 1) as f32;
+        let mut packed = 0;
+        for (i, x) in self.x.iter().enumerate() {
+            let code = clamp(nint(0.5 * (factor * x - 1.0)), 0.0, most);
+            packed |= (code as u32) << (Lattice::<N, C>::BITS * i);
+        }
+        packed
+    }
+
+    /// What each code of each element adds to the distance at a scale.
+    #[inline(always)]
+    pub(crate) fn terms(&self, scale: f32) -> Terms<N, C> {
+        let mut coordinates = [0.0; C];
+        for (c, coordinate) in coordinates.iter_mut().enumerate() {
+            *coordinate = scale * (2 * c + 1) as f32;
+        }
+        let mut terms = [[0.0; C]; N];
+        for i in 0..N {
+            for c in 0..C {
+                let diff = coordinates[c] - self.x[i];
+                terms[i][c] = self.root[i] * diff * diff;
+            }
+        }
+        terms
+    }
+
+    /// Chooses points: the nearest codes if they are one, or the nearest of their neighbours.
+    pub(crate) fn plain_points(&self, tries: &mut Tries<N, C>) {
+        tries.off = 0;
+        for j in (0..LANES).filter(|j| tries.live >> j & 1 == 1) {
+            tries.points[j] = self.codes(tries.factor[j]);
+            if let Place::Near(list) = self.lattice.place(tries.points[j]) {
+                tries.points[j] = u32::from(nearest(&self.terms(tries.scale[j]), list.eights()));
+                tries.off |= 1 << j;
+            }
+        }
+    }
+
+    /// Adds `w · x · q` and `w · q · q` of the coordinates of points, side by side, to sums.
+    pub(crate) fn plain_sums(&self, points: &[u32; LANES], sums: &mut [Lane; 2]) {
+        for i in 0..N {
+            for j in 0..LANES {
+                let q = Lattice::<N, C>::coordinate(points[j], i);
+                sums[0][j] += self.w[i] * self.x[i] * q;
+                sums[1][j] += self.w[i] * q * q;
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,9 +322,7 @@ mod tests {
                     let mut found: Vec<_> = all.iter().map(|&(d, _)| d).collect();
                     found.dedup();
                     all.retain(|&(d, _)| d <= found[distances - 1]);
-                    let mut list = list.as_flattened().to_vec();
-                    list.dedup();
-                    assert!(list.iter().eq(all.iter().map(|(_, p)| p)), "{packed}");
+                    assert!(list.points().iter().eq(all.iter().map(|(_, p)| p)), "{packed}");
                 }
                 Place::Near(_) => {}
             }

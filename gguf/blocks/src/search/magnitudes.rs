@@ -4,7 +4,7 @@
 //! A sub-block tries many starting scales. These run side by side in lanes: the codes of each, the nearest points
 //! where codes are no point, and the sums that decide. Coordinates are the odd numbers from 1.
 
-use super::lattice::{Lattice, Place};
+use super::lattice::{Group, Lattice, Place, Tries};
 use super::{LANES, Lane, ROUNDER, clamp, positive, sum_of_squares};
 use crate::simd::Simd;
 
@@ -212,8 +212,8 @@ fn sub_block<const B: usize, const N: usize, const C: usize, const V: usize>(
     } else {
         (max, max / (2.0 * levels - 1.0))
     };
-    let mut search = Search::<B, N, C, V>::new(lattice, x, w);
-    search.try_scales(simd, rules, start);
+    let mut search = Search::<B, N, C>::new(lattice, x, w);
+    search.try_scales::<V>(simd, rules, start);
     search.choose_again(simd, rules.again);
     let mut scale = search.scale;
     if scale < 0.0 {
@@ -229,45 +229,27 @@ fn sub_block<const B: usize, const N: usize, const C: usize, const V: usize>(
 }
 
 /// The search for the scale and the points of one sub-block.
-struct Search<'a, const B: usize, const N: usize, const C: usize, const V: usize> {
+struct Search<'a, const B: usize, const N: usize, const C: usize> {
     lattice: &'a Lattice<N, C>,
     x: &'a [f32; B],
     w: &'a [f32; B],
-    /// Square roots of the weights: what distances are weighted with.
+    /// Square roots of the weights.
     root: [f32; B],
     scale: f32,
     /// Packed codes of the points of each group.
     chosen: [u32; GROUPS],
     /// The groups whose codes were no point.
-    off: u8,
+    off: u32,
 }
 
-/// Starting scales side by side: their factors from values to coordinates, and themselves.
-struct Starts<const V: usize> {
-    factor: [Lane; V],
-    scale: [Lane; V],
+/// All starting scales: points of each group, groups that were no point, and sums.
+struct Tried<const V: usize> {
+    points: [[[u32; LANES]; GROUPS]; V],
+    off: [[u32; GROUPS]; V],
+    sums: [[Lane; 2]; V],
 }
 
-impl<const V: usize> Starts<V> {
-    #[inline(always)]
-    fn new(rules: &Rules, largest: f32, max: f32) -> Self {
-        let mut starts = Self {
-            factor: [[0.0; LANES]; V],
-            scale: [[0.0; LANES]; V],
-        };
-        for (factor, step) in starts.factor.as_flattened_mut().iter_mut().zip(-rules.side..) {
-            *factor = (largest + step as f32 * rules.step) / max;
-        }
-        for v in 0..V {
-            for j in 0..LANES {
-                starts.scale[v][j] = 1.0 / starts.factor[v][j];
-            }
-        }
-        starts
-    }
-}
-
-impl<'a, const B: usize, const N: usize, const C: usize, const V: usize> Search<'a, B, N, C, V> {
+impl<'a, const B: usize, const N: usize, const C: usize> Search<'a, B, N, C> {
     #[inline(always)]
     fn new(lattice: &'a Lattice<N, C>, x: &'a [f32; B], w: &'a [f32; B]) -> Self {
         let mut root = *w;
@@ -285,107 +267,74 @@ impl<'a, const B: usize, const N: usize, const C: usize, const V: usize> Search<
         }
     }
 
+    #[inline(always)]
+    fn group(&self, g: usize) -> Group<'_, N, C> {
+        Group {
+            lattice: self.lattice,
+            x: &self.x.as_chunks().0[g],
+            w: &self.w.as_chunks().0[g],
+            root: &self.root.as_chunks().0[g],
+        }
+    }
+
     /// Takes the best of the starting scales, which lie around the one that gives `max` the largest coordinate;
     /// `scale` stays if none is any good.
     #[inline(always)]
-    fn try_scales(&mut self, simd: impl Simd, rules: &Rules, (max, scale): (f32, f32)) {
+    fn try_scales<const V: usize>(&mut self, simd: impl Simd, rules: &Rules, (max, scale): (f32, f32)) {
         self.scale = scale;
         self.off = if rules.again == Again::AllIfAnyOff {
-            u8::MAX
+            u32::MAX
         } else {
             0
         };
-        let largest = 2 * Lattice::<N, C>::LEVELS - 1;
-        let starts = Starts::<V>::new(rules, largest as f32, max);
         let count = 2 * rules.side as usize + 1;
-        let mut codes = self.codes(&starts);
-        let mut off = [[0u8; LANES]; V];
-        let off = off.as_flattened_mut();
-        for (g, codes) in codes.iter_mut().take(B / N).enumerate() {
-            let codes = codes.as_flattened_mut().iter_mut().take(count);
-            let scales = starts.scale.as_flattened();
-            for ((codes, &scale), off) in codes.zip(scales).zip(off.iter_mut()) {
-                if let Place::Near(list) = self.lattice.place(*codes) {
-                    *codes = self.nearest_point(simd, g, scale, list);
-                    *off |= 1 << g;
-                }
-            }
-        }
-        let (sum_qx, sum_q2) = self.sums(&codes);
-        let (sum_qx, sum_q2) = (sum_qx.as_flattened(), sum_q2.as_flattened());
+        let tried = self.all_tries::<V>(simd, rules, max);
         let mut best = 0.0;
         let mut found = None;
         for t in 0..count {
-            if sum_q2[t] > 0.0 && sum_qx[t] * sum_qx[t] > best * sum_q2[t] {
-                self.scale = sum_qx[t] / sum_q2[t];
-                best = self.scale * sum_qx[t];
-                found = Some(t);
+            let [qx, q2] = tried.sums[t / LANES].map(|sums| sums[t % LANES]);
+            if q2 > 0.0 && qx * qx > best * q2 {
+                self.scale = qx / q2;
+                best = self.scale * qx;
+                found = Some((t / LANES, t % LANES));
             }
         }
-        if let Some(t) = found {
-            self.off = off[t];
-            for (chosen, codes) in self.chosen.iter_mut().zip(&codes) {
-                *chosen = codes.as_flattened()[t];
+        if let Some((v, j)) = found {
+            self.off = 0;
+            for g in 0..B / N {
+                self.chosen[g] = tried.points[v][g][j];
+                self.off |= (tried.off[v][g] >> j & 1) << g;
             }
         }
     }
 
-    /// Packed codes of each group for each starting scale.
     #[inline(always)]
-    fn codes(&self, starts: &Starts<V>) -> [[[u32; LANES]; V]; GROUPS] {
-        let most = (Lattice::<N, C>::LEVELS - 1) as f32;
-        let mut codes = [[[0; LANES]; V]; GROUPS];
-        for (x, codes) in self.x.as_chunks::<N>().0.iter().zip(&mut codes) {
-            for (codes, factor) in codes.iter_mut().zip(&starts.factor) {
-                for (i, x) in x.iter().enumerate() {
-                    for j in 0..LANES {
-                        let code = whole(0.5 * (factor[j] * x - 1.0), most);
-                        codes[j] |= code << (Lattice::<N, C>::BITS * i);
-                    }
-                }
+    fn all_tries<const V: usize>(&self, simd: impl Simd, rules: &Rules, max: f32) -> Tried<V> {
+        let largest = (2 * Lattice::<N, C>::LEVELS - 1) as f32;
+        let mut tried = Tried {
+            points: [[[0; LANES]; GROUPS]; V],
+            off: [[0; GROUPS]; V],
+            sums: [[[0.0; LANES]; 2]; V],
+        };
+        let mut tries = Tries::NONE;
+        let mut step = -rules.side;
+        for v in 0..V {
+            tries.live = 0;
+            for j in 0..LANES {
+                tries.factor[j] = (largest + step as f32 * rules.step) / max;
+                tries.scale[j] = 1.0 / tries.factor[j];
+                tries.live |= u32::from(step <= rules.side) << j;
+                step += 1;
+            }
+            for g in 0..B / N {
+                let group = self.group(g);
+                simd.points(&group, &mut tries);
+                simd.point_sums(&group, &tries.points, &mut tried.sums[v]);
+                tried.points[v][g] = tries.points;
+                tried.off[v][g] = tries.off;
             }
         }
-        codes
-    }
-
-    /// The sums of `w · x · q` and `w · q · q` over all values, for each starting scale.
-    #[inline(always)]
-    fn sums(&self, codes: &[[[u32; LANES]; V]; GROUPS]) -> ([Lane; V], [Lane; V]) {
-        let mut sum_qx = [[0.0; LANES]; V];
-        let mut sum_q2 = [[0.0; LANES]; V];
-        let groups = self.x.as_chunks::<N>().0.iter().zip(self.w.as_chunks::<N>().0);
-        for ((x, w), codes) in groups.zip(codes) {
-            for v in 0..V {
-                for i in 0..N {
-                    let (wx, w) = (w[i] * x[i], w[i]);
-                    for j in 0..LANES {
-                        let q = Lattice::<N, C>::coordinate(codes[v][j], i);
-                        sum_qx[v][j] += wx * q;
-                        sum_q2[v][j] += w * q * q;
-                    }
-                }
-            }
-        }
-        (sum_qx, sum_q2)
-    }
-
-    /// The packed codes of the point of `list` nearest to group `g` at `scale`.
-    #[inline(always)]
-    fn nearest_point(&self, simd: impl Simd, g: usize, scale: f32, list: &[super::lattice::Eight]) -> u32 {
-        let x = &self.x.as_chunks::<N>().0[g];
-        let w = &self.root.as_chunks::<N>().0[g];
-        let mut coordinates = [0.0; C];
-        for (c, coordinate) in coordinates.iter_mut().enumerate() {
-            *coordinate = scale * (2 * c + 1) as f32;
-        }
-        let mut terms = [[0.0; C]; N];
-        for i in 0..N {
-            for c in 0..C {
-                let diff = coordinates[c] - x[i];
-                terms[i][c] = w[i] * diff * diff;
-            }
-        }
-        u32::from(simd.nearest(&terms, list))
+        tried
     }
 
     /// Chooses points again for the scale that was found, and then the scale for them.
@@ -394,32 +343,29 @@ impl<'a, const B: usize, const N: usize, const C: usize, const V: usize> Search<
         let groups = match again {
             Again::OffPoints => self.off,
             Again::AllIfAnyOff if self.off == 0 => 0,
-            Again::AllIfAnyOff | Again::All => u8::MAX,
+            Again::AllIfAnyOff | Again::All => u32::MAX,
         };
         if groups == 0 || self.scale <= 0.0 {
             return;
         }
         let factor = 1.0 / self.scale;
-        let most = (Lattice::<N, C>::LEVELS - 1) as f32;
-        for g in (0..B / N).filter(|g| groups >> g & 1 == 1) {
-            let mut codes = 0;
-            for (i, x) in self.x.as_chunks::<N>().0[g].iter().enumerate() {
-                codes |= whole(0.5 * (factor * x - 1.0), most) << (Lattice::<N, C>::BITS * i);
+        let (mut sum_qx, mut sum_q2) = (0.0, 0.0);
+        for g in 0..B / N {
+            let group = self.group(g);
+            let mut point = self.chosen[g];
+            if groups >> g & 1 == 1 {
+                point = group.codes(factor);
+                if let Place::Near(list) = self.lattice.place(point) {
+                    let terms = group.terms(self.scale);
+                    point = u32::from(simd.nearest(&terms, list.eights()));
+                }
             }
-            self.chosen[g] = match self.lattice.place(codes) {
-                Place::Point => codes,
-                Place::Near(list) => self.nearest_point(simd, g, self.scale, list),
-            };
-        }
-        let mut sum_qx = 0.0;
-        let mut sum_q2 = 0.0;
-        let groups = self.x.as_chunks::<N>().0.iter().zip(self.w.as_chunks::<N>().0);
-        for ((x, w), codes) in groups.zip(self.chosen) {
             for i in 0..N {
-                let q = Lattice::<N, C>::coordinate(codes, i);
-                sum_qx += w[i] * x[i] * q;
-                sum_q2 += w[i] * q * q;
+                let q = Lattice::<N, C>::coordinate(point, i);
+                sum_qx += group.w[i] * group.x[i] * q;
+                sum_q2 += group.w[i] * q * q;
             }
+            self.chosen[g] = point;
         }
         if sum_q2 > 0.0 {
             self.scale = sum_qx / sum_q2;

@@ -83,7 +83,7 @@ pub(crate) fn point(
             terms[i][c] = w[i] * diff * diff;
         }
     }
-    (u32::from(simd.nearest(&terms, list)), true)
+    (u32::from(simd.nearest(&terms, list.eights())), true)
 }
 
 /// Sums of `w · q · x` and `w · q · q` that go over the points of several groups.

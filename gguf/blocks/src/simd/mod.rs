@@ -16,7 +16,7 @@ mod x86;
 
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
 
-use crate::search::lattice::{Eight, Terms};
+use crate::search::lattice::{Eight, Group, Terms, Tries};
 use crate::{Cpu, EncodeRow, Importance};
 use portable::Portable;
 
@@ -60,6 +60,17 @@ pub(crate) trait Simd: Copy {
 
     /// As [`crate::search::lattice::nearest`].
     fn nearest<const N: usize, const C: usize>(self, terms: &Terms<N, C>, list: &[Eight]) -> u16;
+
+    /// As [`Group::plain_points`].
+    fn points<const N: usize, const C: usize>(self, group: &Group<'_, N, C>, tries: &mut Tries<N, C>);
+
+    /// As [`Group::plain_sums`].
+    fn point_sums<const N: usize, const C: usize>(
+        self,
+        group: &Group<'_, N, C>,
+        points: &[u32; 8],
+        sums: &mut [[f32; 8]; 2],
+    );
 }
 
 /// Sixteen f32. Comparisons are false for NaN.

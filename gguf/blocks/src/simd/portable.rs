@@ -3,7 +3,7 @@
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
 
 use super::{LANES, Lanes, Simd};
-use crate::search::lattice::{self, Eight, Terms};
+use crate::search::lattice::{self, Eight, Group, Terms, Tries};
 use crate::search::{nint, truncate};
 
 /// The level of any machine.
@@ -87,6 +87,21 @@ impl Simd for Portable {
     #[inline(always)]
     fn nearest<const N: usize, const C: usize>(self, terms: &Terms<N, C>, list: &[Eight]) -> u16 {
         lattice::nearest(terms, list)
+    }
+
+    #[inline(always)]
+    fn points<const N: usize, const C: usize>(self, group: &Group<'_, N, C>, tries: &mut Tries<N, C>) {
+        group.plain_points(tries);
+    }
+
+    #[inline(always)]
+    fn point_sums<const N: usize, const C: usize>(
+        self,
+        group: &Group<'_, N, C>,
+        points: &[u32; 8],
+        sums: &mut [[f32; 8]; 2],
+    ) {
+        group.plain_sums(points, sums);
     }
 }
 

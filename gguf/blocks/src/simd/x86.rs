@@ -5,25 +5,24 @@
     reason = "loads and stores through references, and entry into code compiled for AVX2"
 )]
 
+mod lattice;
+
 use std::arch::x86_64::{
-    __m256, _CMP_EQ_OQ, _CMP_GE_OQ, _CMP_GT_OQ, _CMP_LT_OQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT,
-    _MM_FROUND_TO_ZERO, _mm_cvtsi128_si32, _mm_loadu_ps, _mm_loadu_si128, _mm_min_epu32, _mm_shuffle_epi32,
-    _mm256_add_epi32, _mm256_add_ps, _mm256_and_ps, _mm256_and_si256, _mm256_andnot_ps, _mm256_blendv_epi8,
-    _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_ps,
-    _mm256_cvtepu16_epi32, _mm256_cvttps_epi32, _mm256_div_ps, _mm256_extracti128_si256, _mm256_loadu_ps,
-    _mm256_max_ps, _mm256_min_ps, _mm256_movemask_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_or_si256,
-    _mm256_packus_epi16, _mm256_packus_epi32, _mm256_permute2f128_ps, _mm256_permutevar_ps,
-    _mm256_permutevar8x32_epi32, _mm256_permutevar8x32_ps, _mm256_round_ps, _mm256_set_m128,
-    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setzero_ps, _mm256_shuffle_ps,
-    _mm256_slli_epi32, _mm256_sqrt_ps, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
-    _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps, _mm256_xor_ps,
+    __m256, _CMP_EQ_OQ, _CMP_GE_OQ, _CMP_GT_OQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT,
+    _MM_FROUND_TO_ZERO, _mm256_add_ps, _mm256_and_ps, _mm256_and_si256, _mm256_andnot_ps, _mm256_blendv_ps,
+    _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_cvttps_epi32, _mm256_div_ps, _mm256_loadu_ps, _mm256_max_ps,
+    _mm256_min_ps, _mm256_movemask_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_packus_epi16, _mm256_packus_epi32,
+    _mm256_permute2f128_ps, _mm256_permutevar8x32_epi32, _mm256_permutevar8x32_ps, _mm256_round_ps,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_shuffle_ps, _mm256_slli_epi32,
+    _mm256_sqrt_ps, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_ps, _mm256_unpackhi_ps,
+    _mm256_unpacklo_ps, _mm256_xor_ps,
 };
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
 
 use super::{Encode, LANES, Lanes, Simd};
 use crate::Importance;
 use crate::search::ROUNDER;
-use crate::search::lattice::{Eight, Terms};
+use crate::search::lattice::{Eight, Group, Terms, Tries};
 
 /// Encodes a row at [`crate::Level::Avx2`].
 pub(super) fn encode_row<E: Encode>(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
@@ -137,67 +136,25 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn nearest<const N: usize, const C: usize>(self, terms: &Terms<N, C>, list: &[Eight]) -> u16 {
         // SAFETY: `self` proves AVX2.
-        unsafe { nearest(terms, list) }
+        unsafe { lattice::nearest(terms, list) }
     }
-}
 
-/// Eight points side by side: a code is the index of a permutation of the terms.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn nearest<const N: usize, const C: usize>(terms: &Terms<N, C>, list: &[Eight]) -> u16 {
-    const { assert!(C == 4 || C == 8) };
-    let mut tables = [_mm256_setzero_ps(); N];
-    for (table, terms) in tables.iter_mut().zip(terms) {
-        let p = terms.as_ptr();
-        // SAFETY: the reference is to 16 readable bytes, or 32, and the loads need no alignment.
-        *table = unsafe {
-            if C == 4 {
-                let four = _mm_loadu_ps(p);
-                _mm256_set_m128(four, four)
-            } else {
-                _mm256_loadu_ps(p)
-            }
-        };
+    #[inline(always)]
+    fn points<const N: usize, const C: usize>(self, group: &Group<'_, N, C>, tries: &mut Tries<N, C>) {
+        // SAFETY: `self` proves AVX2.
+        unsafe { lattice::points(group, tries) }
     }
-    let mut at = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    let mut best = _mm256_set1_ps(f32::MAX);
-    let mut best_at = at;
-    for eight in list {
-        // SAFETY: the reference is to 16 readable bytes, and the load needs no alignment.
-        let mut codes = _mm256_cvtepu16_epi32(unsafe { _mm_loadu_si128(eight.as_ptr().cast()) });
-        let mut sum = _mm256_setzero_ps();
-        for table in tables {
-            let term = if C == 4 {
-                _mm256_permutevar_ps(table, codes)
-            } else {
-                _mm256_permutevar8x32_ps(table, codes)
-            };
-            sum = _mm256_add_ps(sum, term);
-            codes = if C == 4 {
-                _mm256_srli_epi32::<2>(codes)
-            } else {
-                _mm256_srli_epi32::<3>(codes)
-            };
-        }
-        let better = _mm256_cmp_ps::<_CMP_LT_OQ>(sum, best);
-        best = _mm256_blendv_ps(best, sum, better);
-        let better = _mm256_castps_si256(better);
-        best_at = _mm256_blendv_epi8(best_at, at, better);
-        at = _mm256_add_epi32(at, _mm256_set1_epi32(8));
+
+    #[inline(always)]
+    fn point_sums<const N: usize, const C: usize>(
+        self,
+        group: &Group<'_, N, C>,
+        points: &[u32; 8],
+        sums: &mut [[f32; 8]; 2],
+    ) {
+        // SAFETY: `self` proves AVX2.
+        unsafe { lattice::point_sums(group, points, sums) }
     }
-    // The first place among the lanes with the smallest sum.
-    let least = _mm256_min_ps(best, _mm256_permute2f128_ps::<0x01>(best, best));
-    let least = _mm256_min_ps(least, _mm256_shuffle_ps::<0b01_00_11_10>(least, least));
-    let least = _mm256_min_ps(least, _mm256_shuffle_ps::<0b10_11_00_01>(least, least));
-    let others = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_GT_OQ>(best, least));
-    let first = _mm256_or_si256(best_at, others);
-    let first = _mm_min_epu32(
-        _mm256_castsi256_si128(first),
-        _mm256_extracti128_si256::<1>(first),
-    );
-    let first = _mm_min_epu32(first, _mm_shuffle_epi32::<0b01_00_11_10>(first));
-    let first = _mm_min_epu32(first, _mm_shuffle_epi32::<0b10_11_00_01>(first));
-    list.as_flattened()[_mm_cvtsi128_si32(first) as usize]
 }
 
 /// Eight rows of eight.

@@ -28,15 +28,15 @@ impl Encode for IQ1_M {
     #[inline(always)]
     fn encode<S: Simd>(simd: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
         let lattice = &*ternary::LATTICE;
-        rows::encode::<IQ1_M, 256>(src, importance, out, |x, importance| {
+        for (x, importance, block) in rows::weighted_pairs::<IQ1_M, 256>(src, importance, out) {
             let w = weights(x, importance);
             let mut subs = [Sub::default(); B];
             let groups = x.as_chunks::<B>().0.iter().zip(w.as_chunks::<B>().0);
             for ((x, w), sub) in groups.zip(&mut subs) {
                 *sub = search(simd, lattice, x, w);
             }
-            pack(lattice, &subs, x, &w)
-        });
+            *block = pack(lattice, &subs, x, &w);
+        }
     }
 }
 

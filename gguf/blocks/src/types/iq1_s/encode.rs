@@ -28,7 +28,7 @@ impl Encode for IQ1_S {
     #[inline(always)]
     fn encode<S: Simd>(simd: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
         let lattice = &*ternary::LATTICE;
-        rows::encode::<IQ1_S, 256>(src, importance, out, |x, importance| {
+        for (x, importance, block) in rows::weighted_pairs::<IQ1_S, 256>(src, importance, out) {
             let mean = 2.0 * sum_of_squares(x) / 256.0;
             let mut subs = [Sub::default(); 8];
             for (k, (x, sub)) in x.as_chunks::<B>().0.iter().zip(&mut subs).enumerate() {
@@ -38,8 +38,8 @@ impl Encode for IQ1_S {
                 }
                 *sub = search(simd, lattice, x, &w);
             }
-            pack(lattice, &subs)
-        });
+            *block = pack(lattice, &subs);
+        }
     }
 }
 

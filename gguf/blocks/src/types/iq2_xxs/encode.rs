@@ -30,9 +30,10 @@ impl Encode for IQ2_XXS {
     #[inline(always)]
     fn encode<S: Simd>(simd: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
         let lattice = &*LATTICE;
-        rows::encode::<IQ2_XXS, 256>(src, importance, out, |x, w| {
-            pack(&magnitudes::encode::<8, 32, 8, 4, 2>(simd, lattice, &RULES, x, w))
-        });
+        for (x, importance, block) in rows::weighted_pairs::<IQ2_XXS, 256>(src, importance, out) {
+            let found = magnitudes::encode::<8, 32, 8, 4, 2>(simd, lattice, &RULES, x, importance);
+            *block = pack(&found);
+        }
     }
 }
 

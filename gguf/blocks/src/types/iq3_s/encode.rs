@@ -31,9 +31,10 @@ impl Encode for IQ3_S {
     #[inline(always)]
     fn encode<S: Simd>(simd: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
         let lattice = &*LATTICE;
-        rows::encode::<IQ3_S, 256>(src, importance, out, |x, w| {
-            pack(&magnitudes::encode::<8, 32, 4, 8, 3>(simd, lattice, &RULES, x, w))
-        });
+        for (x, importance, block) in rows::weighted_pairs::<IQ3_S, 256>(src, importance, out) {
+            let found = magnitudes::encode::<8, 32, 4, 8, 3>(simd, lattice, &RULES, x, importance);
+            *block = pack(&found);
+        }
     }
 }
 
