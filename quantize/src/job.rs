@@ -11,6 +11,9 @@ use gguf_models::file_type::{self, FileType};
 /// Name of the target that keeps every tensor's type and the file's own file type.
 const COPY: &str = "COPY";
 
+/// File types that converters write and for which no mixture is defined.
+const WITHOUT_MIXTURE: &[&str] = &["NVFP4"];
+
 /// Ends of names that say what the weights of the source were, which an output's name leaves out.
 const SOURCE_TYPES: &[&str] = &["-F32", "-F16", "-BF16"];
 
@@ -191,9 +194,9 @@ fn is_name(s: &OsString) -> bool {
     is_type(s) && number(s).is_none()
 }
 
-/// Whether this build can encode what most tensors get under a file type.
+/// Whether a model can be made of a file type here.
 fn is_available(t: &FileType) -> bool {
-    registry::by_name(t.base).is_some_and(|f| f.encode.is_some())
+    registry::by_name(t.base).is_some_and(|f| f.encode.is_some()) && !WITHOUT_MIXTURE.contains(&t.name)
 }
 
 fn parse_type(s: &OsString) -> Result<(&'static str, Option<&'static FileType>)> {
@@ -203,6 +206,10 @@ fn parse_type(s: &OsString) -> Result<(&'static str, Option<&'static FileType>)>
     }
     let problem = match file_type::by_name(&s) {
         Some(t) if is_available(t) => return Ok((t.name, Some(t))),
+        Some(t) if WITHOUT_MIXTURE.contains(&t.name) => format!(
+            "no mixture is defined for file type `{}`, but `--tensor-type .={}` beside another TYPE gives tensors this type",
+            t.name, t.base
+        ),
         Some(t) => format!(
             "file type `{}` needs tensor type `{}`, which this build cannot encode",
             t.name, t.base

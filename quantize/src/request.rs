@@ -25,6 +25,8 @@ pub(crate) struct Request {
     pub(crate) hashes_source: bool,
     pub(crate) reserve: ReserveArgs,
     pure: bool,
+    /// Whether tensors stay in their shards and their order.
+    pub(crate) keep_split: bool,
     leave_output: bool,
     output_type: Option<&'static str>,
     token_embd_type: Option<&'static str>,
@@ -75,6 +77,7 @@ impl Request {
             hashes_source: !args.no_source_hash,
             reserve: args.reserve,
             pure: args.pure,
+            keep_split: args.keep_split,
             leave_output: args.leave_output_tensor,
             output_type: asked("--output-tensor-type", &args.output_tensor_type)?,
             token_embd_type: asked("--token-embedding-type", &args.token_embedding_type)?,

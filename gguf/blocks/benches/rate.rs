@@ -15,7 +15,9 @@ const PASSES: usize = 3;
 fn normal(n: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
     let mut uniform = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / 8_388_608.0 - 1.0
     };
     let mut out = Vec::with_capacity(n + 1);
@@ -53,10 +55,17 @@ fn main() {
         let Some(encode) = format.encoder(Cpu::best()).filter(|_| is_wanted) else {
             continue;
         };
-        let row_bytes = format.geometry.row_bytes(N_COLS as u64).expect("rows of every block size");
+        let row_bytes = format
+            .geometry
+            .row_bytes(N_COLS as u64)
+            .expect("rows of every block size");
         let mut out = vec![0; row_bytes as usize];
         let mut measure = |importance| format!("{:9.1}", rate(encode, &rows, importance, &mut out));
-        let without = if format.requires_importance { "-".to_owned() } else { measure(Importance::None) };
+        let without = if format.requires_importance {
+            "-".to_owned()
+        } else {
+            measure(Importance::None)
+        };
         let with = measure(Importance::Column(&importance));
         println!("{:8} {without:>9} {with}", format.name);
     }

@@ -8,15 +8,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
+use clap::Parser;
 use gguf::digest::Digest;
 use gguf::resumable::{Request, Start};
 use gguf::{Layout, Metadata, Shape, TensorSpec, Writer};
 use gguf_blocks::registry;
-use gguf_models::file_type;
 
 use super::*;
-use crate::plan::Plan;
-use crate::policy::Wish;
+use crate::args::Args;
+use crate::plan::{Coverage, Plan};
+use crate::shards::{Division, Shards};
 
 /// Rows of each tensor: matrices, rows, columns.
 const SHAPES: &[(&str, &[u64])] = &[
@@ -45,52 +46,73 @@ fn model(folder: &Path) -> PathBuf {
     path
 }
 
-fn wish(name: &str) -> Wish {
-    Wish {
-        file_type: Some(file_type::by_name(name).unwrap()),
-        has_imatrix: false,
-        pure: true,
-        leave_output: false,
-        output_type: None,
-        token_embd_type: None,
-        overrides: Vec::new(),
-    }
-}
-
 /// Two targets of one file each.
 struct Setting {
-    folder: tempfile::TempDir,
+    /// Kept for as long as the files in it.
+    _folder: tempfile::TempDir,
     file: GgufFile,
-    plans: Vec<Plan>,
+    plans: Vec<(Plan, Shards)>,
 }
 
 impl Setting {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let file = GgufFile::open(&model(folder.path())).unwrap();
-        let plan =
-            |name| Plan::new(&file, &wish(name), None, false, gguf_cli::ReserveArgs::default()).unwrap();
-        let plans = vec![plan("Q8_0"), plan("Q4_0")];
-        Self { folder, file, plans }
+        let input = model(folder.path());
+        let command = "gguf-quantize --pure --no-source-hash -o"
+            .split(' ')
+            .map(PathBuf::from);
+        let positional = [
+            folder.path().to_owned(),
+            input.clone(),
+            "Q8_0".into(),
+            "Q4_0".into(),
+        ];
+        let args = Args::try_parse_from(command.chain(positional)).unwrap();
+        let job = args.job().unwrap();
+        let request = args.request(&job).unwrap();
+        let file = GgufFile::open(&input).unwrap();
+        let mut plans = Vec::new();
+        for target in &job.targets {
+            let mut plan = Plan::new(&file, &request, target, None).unwrap();
+            // Every encoded tensor asks for importance, which is where the tests stop the work.
+            let encoded = plan.steps.iter_mut().filter(|s| !s.is_copy());
+            encoded.for_each(|s| s.coverage = Coverage::Neutral);
+            let (specs, costs) = (plan.specs(), vec![1; SHAPES.len()]);
+            let shards = Shards::new(
+                &plan.metadata,
+                specs,
+                &costs,
+                &Division::Whole,
+                &target.output,
+                None,
+            );
+            plans.push((plan, shards.unwrap()));
+        }
+        Self {
+            _folder: folder,
+            file,
+            plans,
+        }
     }
 
     fn targets(&self) -> Vec<Target<'_>> {
         let mut targets = Vec::new();
-        for (output, plan) in self.plans.iter().enumerate() {
-            let head = plan.layout.head.len() as u64;
-            let places = plan.layout.tensors.iter();
+        for (output, (plan, shards)) in self.plans.iter().enumerate() {
+            let places = shards.places().into_iter();
             targets.push(Target {
                 steps: &plan.steps,
-                places: places.map(|t| Some((output, head + t.offset))).collect(),
+                places: places.map(|p| p.map(|(_, at)| (output, at))).collect(),
             });
         }
         targets
     }
 
     fn outputs(&self) -> (Outputs, Start) {
-        let name = |i: usize| self.folder.path().join(format!("out-{i}"));
-        let sizes = self.plans.iter().map(|p| p.layout.total_bytes);
-        let outputs: Vec<_> = sizes.enumerate().map(|(i, n)| (name(i), n)).collect();
+        let outputs: Vec<_> = self
+            .plans
+            .iter()
+            .flat_map(|(_, shards)| shards.outputs())
+            .collect();
         Outputs::start(&Request {
             outputs: &outputs,
             inputs: &[],
@@ -128,11 +150,10 @@ impl Setting {
         work.run(done, &pool).map(|()| read.into_inner())
     }
 
-    /// The outputs' bytes but for the heads, which are not the engine's.
+    /// The outputs' bytes, of which the heads are not the engine's.
     fn results(&self) -> Vec<Vec<u8>> {
-        (0..self.plans.len())
-            .map(|i| std::fs::read(self.folder.path().join(format!("out-{i}"))).unwrap())
-            .collect()
+        let paths = self.plans.iter().flat_map(|(_, shards)| shards.paths());
+        paths.map(|p| std::fs::read(p).unwrap()).collect()
     }
 }
 
@@ -145,7 +166,7 @@ fn a_run_stopped_anywhere_continues_and_gives_the_same_bytes() {
     outputs.publish().unwrap();
     let whole = setting.results();
 
-    for (n_threads, stops) in [(1, [1, 2, 9]), (3, [1, 2, 7])] {
+    for (n_threads, stops) in [(1, [1, 2, 5]), (3, [1, 6, 5])] {
         let mut last = 0;
         for stop in stops {
             let (outputs, start) = setting.outputs();

@@ -105,7 +105,8 @@ impl Step {
 /// What will be done, to the byte.
 #[derive(Debug)]
 pub struct Plan {
-    /// Tensors in the output's order.
+    /// Tensors in the order in which they are decided, encoded and stored: by layer and name, or, where shards are
+    /// kept, that of the source.
     pub steps: Vec<Step>,
     /// The output's metadata.
     pub metadata: Metadata,
@@ -147,7 +148,11 @@ impl Plan {
         let mut tensors: Vec<(String, &TensorInfo)> = kept.collect();
         let names = tensors.iter().map(|(name, _)| name.as_str());
         let facts = Facts::new(&source, names).map_err(in_file(file.path()))?;
-        tensors.sort_by(|a, b| order_key(&a.0).cmp(&order_key(&b.0)));
+        if request.keep_split {
+            tensors.sort_by_key(|(_, t)| (t.part, t.offset));
+        } else {
+            tensors.sort_by(|a, b| order_key(&a.0).cmp(&order_key(&b.0)));
+        }
 
         let mut planner = Planner {
             wish: &wish,
