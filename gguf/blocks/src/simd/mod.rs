@@ -8,16 +8,24 @@
 //! Everything on the way from `encode` to the arithmetic must be `#[inline(always)]`: what is a call of its own is
 //! compiled for the lowest level.
 
+#[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+#[cfg(target_arch = "x86_64")]
+mod x86_sse2;
 
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
 
 use crate::{Cpu, EncodeRow, Importance};
-use portable::Portable;
+
+/// The operations of [`crate::Level::Portable`].
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) use portable::Portable as Baseline;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_sse2::Sse2 as Baseline;
 
 /// Numbers that stand side by side.
 pub(crate) const LANES: usize = 16;
@@ -33,7 +41,7 @@ pub(crate) fn encoder<E: Encode>(cpu: Cpu) -> EncodeRow {
     match cpu.level() {
         #[cfg(target_arch = "x86_64")]
         crate::Level::Avx2 => x86::encode_row::<E>,
-        _ => |src, importance, out| E::encode(Portable, src, importance, out),
+        _ => |src, importance, out| E::encode(Baseline, src, importance, out),
     }
 }
 

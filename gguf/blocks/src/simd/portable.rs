@@ -1,9 +1,9 @@
-//! The operations in plain Rust.
+//! The operations in plain Rust: what the others are compared with, and what encoders run where there are no others.
 
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
 
 use super::{LANES, Lanes, Simd};
-use crate::search::{nint, truncate};
+use crate::search::nint;
 
 /// The level of any machine.
 #[derive(Clone, Copy)]
@@ -43,6 +43,16 @@ fn both<A: Copy, B: Copy, T: Copy + Default>(
 #[inline(always)]
 fn condition(holds: bool) -> u32 {
     if holds { u32::MAX } else { 0 }
+}
+
+/// Truncation to a whole number; what `i32` cannot hold gives its smallest value, as the x86 instruction does.
+#[inline(always)]
+fn truncate(v: f32) -> i32 {
+    if v.abs() < 2_147_483_648.0 {
+        v as i32
+    } else {
+        i32::MIN
+    }
 }
 
 impl Simd for Portable {
