@@ -6,7 +6,7 @@ mod common;
 
 use common::Random;
 use gguf_blocks::half_bulk::first_non_finite;
-use gguf_blocks::{Cpu, Format, Importance, registry};
+use gguf_blocks::{Cpu, Format, Importance, Level, registry};
 use proptest::prelude::*;
 
 /// The types that can be encoded.
@@ -15,9 +15,13 @@ fn encoders() -> impl Iterator<Item = &'static Format> {
 }
 
 fn encode(format: &Format, src: &[f32], importance: Importance<'_>) -> Vec<u8> {
+    encode_at(Cpu::best(), format, src, importance)
+}
+
+fn encode_at(cpu: Cpu, format: &Format, src: &[f32], importance: Importance<'_>) -> Vec<u8> {
     let n_bytes = format.geometry.row_bytes(src.len() as u64).unwrap() as usize;
     let mut out = vec![0; n_bytes];
-    format.encoder(Cpu::best()).unwrap()(src, importance, &mut out);
+    format.encoder(cpu).unwrap()(src, importance, &mut out);
     out
 }
 
@@ -88,6 +92,34 @@ proptest! {
                 prop_assert_eq!((format.check)(&bytes), None, "{}", format.name);
                 let values = decode(format, &bytes);
                 prop_assert_eq!(first_non_finite(&values), None, "{}", format.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_level_writes_the_same_bytes(
+        row in row(),
+        weights in importance(),
+        exponent in -150i32..100,
+        blocks in 1usize..=16,
+    ) {
+        // Tiny rows reach the smallest numbers, huge ones the overflow of sums.
+        let scaled = row.iter().map(|v| v * 2.0f32.powi(exponent)).collect();
+        let rows: [Vec<f32>; 2] = [scaled, row];
+        for format in encoders() {
+            // Any number of blocks, also those that do not fill the lanes of a level.
+            let n = (blocks * format.geometry.block_elems).min(512);
+            for row in rows.iter().map(|row| &row[512 - n..]) {
+                for importance in [Importance::None, Importance::Column(&weights[..n])] {
+                    if format.requires_importance && matches!(importance, Importance::None) {
+                        continue;
+                    }
+                    let lowest = encode_at(Cpu::at_most(Level::Portable), format, row, importance);
+                    for level in Level::ALL {
+                        let bytes = encode_at(Cpu::at_most(*level), format, row, importance);
+                        prop_assert!(bytes == lowest, "{} {level:?} {row:?}", format.name);
+                    }
+                }
             }
         }
     }

@@ -7,14 +7,15 @@ use crate::Importance;
 use crate::half_bulk::f32_to_f16;
 use crate::rows;
 use crate::search::lattice::Lattice;
+use crate::search::lattice::WIDTH;
 use crate::search::ternary::{self, Best, DELTA, DOWN, Sums, UP};
-use crate::search::{LANES, clamp, nint, signed_max, sum_of_squares};
+use crate::search::{clamp, nint, signed_max, sum_of_squares};
 use crate::simd::{Encode, Simd};
 
 /// Values of a sub-block.
 const B: usize = 32;
 /// Places where `B` sorted values can be cut, and room for eight from each.
-const PLACES: usize = B + LANES;
+const PLACES: usize = B + WIDTH;
 
 /// A sub-block: its scale, the direction of the move, packed codes of its points.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,14 +123,14 @@ fn best_cut(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
         let (x, w) = (prefix.x[first], prefix.w[first]);
         let front_x = [x * UP[0], x * DOWN[0]];
         let front_w = [w * UP[0] * UP[0], w * DOWN[0] * DOWN[0]];
-        for start in (first..=B).step_by(LANES) {
+        for start in (first..=B).step_by(WIDTH) {
             let behind_x = prefix.behind_x.each_ref().map(|b| lanes(b, start));
             let behind_w = prefix.behind_w.each_ref().map(|b| lanes(b, start));
             let (next_x, next_w) = (lanes(&prefix.x, start), lanes(&prefix.w, start));
-            let mut qx = [[0.0; LANES]; 2];
-            let mut q2 = [[0.0; LANES]; 2];
-            let mut better = [false; LANES];
-            for j in 0..LANES {
+            let mut qx = [[0.0; WIDTH]; 2];
+            let mut q2 = [[0.0; WIDTH]; 2];
+            let mut better = [false; WIDTH];
+            for j in 0..WIDTH {
                 let between_x = (next_x[j] - x) * DELTA;
                 let between_w = (next_w[j] - w) * DELTA * DELTA;
                 qx[0][j] = front_x[0] + between_x + behind_x[0][j];
@@ -141,7 +142,7 @@ fn best_cut(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
                 }
             }
             if better.iter().fold(false, |any, b| any | b) {
-                for j in 0..LANES {
+                for j in 0..WIDTH {
                     for m in 0..2 {
                         best.offer(qx[m][j], q2[m][j], (first, start + j), m);
                     }
@@ -154,7 +155,7 @@ fn best_cut(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
 
 /// Eight numbers from a place on.
 #[inline(always)]
-fn lanes(v: &[f32; PLACES], start: usize) -> &[f32; LANES] {
+fn lanes(v: &[f32; PLACES], start: usize) -> &[f32; WIDTH] {
     v[start..].first_chunk().expect("eight fit behind each place")
 }
 
