@@ -4,6 +4,8 @@
 
 mod command_line;
 mod fixture;
+mod importance;
+mod model;
 mod outputs;
 mod refusals;
 mod stops;
