@@ -8,15 +8,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
+use clap::Parser;
 use gguf::digest::Digest;
 use gguf::resumable::{Request, Start};
 use gguf::{Layout, Metadata, Shape, TensorSpec, Writer};
 use gguf_blocks::registry;
-use gguf_models::file_type;
 
 use super::*;
+use crate::args::Args;
 use crate::plan::Plan;
-use crate::policy::Wish;
 
 /// Rows of each tensor: matrices, rows, columns.
 const SHAPES: &[(&str, &[u64])] = &[
@@ -45,40 +45,43 @@ fn model(folder: &Path) -> PathBuf {
     path
 }
 
-fn wish(name: &str) -> Wish {
-    Wish {
-        file_type: Some(file_type::by_name(name).unwrap()),
-        has_imatrix: false,
-        pure: true,
-        leave_output: false,
-        output_type: None,
-        token_embd_type: None,
-        overrides: Vec::new(),
-    }
-}
-
 /// Two targets of one file each.
 struct Setting {
     folder: tempfile::TempDir,
     file: GgufFile,
     plans: Vec<Plan>,
+    layouts: Vec<Layout>,
 }
 
 impl Setting {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = GgufFile::open(&model(folder.path())).unwrap();
-        let plan =
-            |name| Plan::new(&file, &wish(name), None, false, gguf_cli::ReserveArgs::default()).unwrap();
-        let plans = vec![plan("Q8_0"), plan("Q4_0")];
-        Self { folder, file, plans }
+        let line = ["gguf-quantize", "--pure", "-o", ".", "in.gguf", "Q8_0", "Q4_0"];
+        let args = Args::try_parse_from(line).unwrap();
+        let job = args.job().unwrap();
+        let request = args.request(&job).unwrap();
+        let targets = job.targets.iter();
+        let plans: Vec<Plan> = targets
+            .map(|t| Plan::new(&file, &request, t, None).unwrap())
+            .collect();
+        let layouts = plans
+            .iter()
+            .map(|p| Layout::plan(&p.metadata, p.specs()).unwrap())
+            .collect();
+        Self {
+            folder,
+            file,
+            plans,
+            layouts,
+        }
     }
 
     fn targets(&self) -> Vec<Target<'_>> {
         let mut targets = Vec::new();
-        for (output, plan) in self.plans.iter().enumerate() {
-            let head = plan.layout.head.len() as u64;
-            let places = plan.layout.tensors.iter();
+        for (output, (plan, layout)) in self.plans.iter().zip(&self.layouts).enumerate() {
+            let head = layout.head.len() as u64;
+            let places = layout.tensors.iter();
             targets.push(Target {
                 steps: &plan.steps,
                 places: places.map(|t| Some((output, head + t.offset))).collect(),
@@ -89,7 +92,7 @@ impl Setting {
 
     fn outputs(&self) -> (Outputs, Start) {
         let name = |i: usize| self.folder.path().join(format!("out-{i}"));
-        let sizes = self.plans.iter().map(|p| p.layout.total_bytes);
+        let sizes = self.layouts.iter().map(|l| l.total_bytes);
         let outputs: Vec<_> = sizes.enumerate().map(|(i, n)| (name(i), n)).collect();
         Outputs::start(&Request {
             outputs: &outputs,

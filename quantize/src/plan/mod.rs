@@ -76,11 +76,6 @@ impl Step {
         self.from.id == self.to.id
     }
 
-    /// Whether importance is used for it.
-    pub fn is_weighted(&self) -> bool {
-        matches!(self.coverage, Coverage::Found(_) | Coverage::Neutral)
-    }
-
     /// The importance of a matrix's columns, or nothing where none is used.
     ///
     /// # Errors
