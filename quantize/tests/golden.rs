@@ -168,7 +168,10 @@ fn every_tensor_is_the_references() {
 
 /// Runs what the reference refuses; without words of its own it did not know the type.
 fn refuses(args: &[&str], why: &[Json]) {
-    let out = Command::new(env!("CARGO_BIN_EXE_gguf-quantize")).args(args).output().unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_gguf-quantize"))
+        .args(args)
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
     let (code, part) = match why.first().map(|line| line.as_str().unwrap()) {
         None => (2, "unknown file type"),

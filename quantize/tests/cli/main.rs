@@ -7,5 +7,6 @@ mod fixture;
 mod importance;
 mod model;
 mod outputs;
+mod plan;
 mod refusals;
 mod stops;
