@@ -10,8 +10,11 @@ type Number = <Baseline as Simd>::Lanes;
 
 const N: usize = 16;
 
+/// Values and weights.
+type Group = ([f32; N], [f32; N]);
+
 /// One group as the plain loops see it.
-fn group() -> impl Strategy<Value = ([f32; N], [f32; N])> {
+fn group() -> impl Strategy<Value = Group> {
     let value = prop_oneof![
         4 => -1.0f32..1.0,
         1 => (-8i32..8).prop_map(|v| v as f32 / 4.0),
@@ -22,7 +25,7 @@ fn group() -> impl Strategy<Value = ([f32; N], [f32; N])> {
     (prop::array::uniform16(value), prop::array::uniform16(weight))
 }
 
-fn groups() -> impl Strategy<Value = Vec<([f32; N], [f32; N])>> {
+fn groups() -> impl Strategy<Value = Vec<Group>> {
     prop::collection::vec(group(), LANES)
 }
 
@@ -145,7 +148,7 @@ fn plain_symmetric(x: &[f32; N], w: &[f32; N]) -> (f32, [u8; N]) {
 }
 
 /// One value of each group in a lane.
-fn lanes(groups: &[([f32; N], [f32; N])], part: fn(&([f32; N], [f32; N])) -> &[f32; N]) -> [Number; N] {
+fn lanes(groups: &[Group], part: fn(&Group) -> &[f32; N]) -> [Number; N] {
     transpose(Baseline, std::array::from_fn(|j| part(&groups[j])))
 }
 
