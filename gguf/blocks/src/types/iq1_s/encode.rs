@@ -113,29 +113,80 @@ impl Prefix {
     }
 }
 
+/// Sums of candidates side by side: eight second places, moved up (0) or down (1).
+struct Candidates {
+    qx: [[f32; LANES]; 2],
+    q2: [[f32; LANES]; 2],
+}
+
+impl Candidates {
+    #[inline(always)]
+    fn new(prefix: &Prefix, first: usize, start: usize) -> Self {
+        let (x, w) = (prefix.x[first], prefix.w[first]);
+        let front_x = [x * UP[0], x * DOWN[0]];
+        let front_w = [w * UP[0] * UP[0], w * DOWN[0] * DOWN[0]];
+        let [up_x, down_x] = [&prefix.behind_x[0], &prefix.behind_x[1]].map(|b| lanes(b, start));
+        let [up_w, down_w] = [&prefix.behind_w[0], &prefix.behind_w[1]].map(|b| lanes(b, start));
+        let (next_x, next_w) = (lanes(&prefix.x, start), lanes(&prefix.w, start));
+        let mut out = Self {
+            qx: [[0.0; LANES]; 2],
+            q2: [[0.0; LANES]; 2],
+        };
+        for j in 0..LANES {
+            let between_x = (next_x[j] - x) * DELTA;
+            let between_w = (next_w[j] - w) * DELTA * DELTA;
+            out.qx[0][j] = front_x[0] + between_x + up_x[j];
+            out.qx[1][j] = front_x[1] - between_x + down_x[j];
+            out.q2[0][j] = front_w[0] + between_w + up_w[j];
+            out.q2[1][j] = front_w[1] + between_w + down_w[j];
+        }
+        out
+    }
+}
+
+/// A score that the best candidate certainly exceeds, from a few that are likely to be good; none for sums near the
+/// ends of the range of f32.
+///
+/// Starting from it leaves the result as it is. Each candidate's sum of squares lies within 1/64 and 1.27 of the sum
+/// of weights, so comparisons are right to a relative error well below 1e-6. Compare a search that starts from here
+/// with one that starts from nothing: once a candidate exceeds the scores of both by more than 1e-6, both take it
+/// and are the same from then on. While none does, the larger score of the two grows by 1e-6 at most for each of
+/// the 1122 candidates, so by less than the one percent that is left to the best of the few.
+#[inline(always)]
+fn floor(prefix: &Prefix) -> f32 {
+    /// Rows of pairs of places that cut normally distributed values well, each with eight second places.
+    const LIKELY: [(usize, usize); 3] = [(7, 17), (9, 19), (11, 21)];
+    let mut score = 0.0;
+    for (first, start) in LIKELY {
+        let Candidates { qx, q2 } = Candidates::new(prefix, first, start);
+        for m in 0..2 {
+            for j in 0..LANES {
+                let s = qx[m][j] * qx[m][j] / q2[m][j];
+                score = if s > score { s } else { score };
+            }
+        }
+    }
+    let safe = 1e-15..1e15;
+    if safe.contains(&score) && safe.contains(&prefix.w[B]) {
+        score * 0.99
+    } else {
+        Best::NONE.score
+    }
+}
+
 /// The best of all pairs of places, moved up (0) or down (1).
 #[inline(always)]
 fn best_cut(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
     let prefix = Prefix::new(order, x, w);
-    let mut best = Best::NONE;
+    let mut best = Best {
+        score: floor(&prefix),
+        ..Best::NONE
+    };
     for first in 0..=B {
-        let (x, w) = (prefix.x[first], prefix.w[first]);
-        let front_x = [x * UP[0], x * DOWN[0]];
-        let front_w = [w * UP[0] * UP[0], w * DOWN[0] * DOWN[0]];
         for start in (first..=B).step_by(LANES) {
-            let behind_x = prefix.behind_x.each_ref().map(|b| lanes(b, start));
-            let behind_w = prefix.behind_w.each_ref().map(|b| lanes(b, start));
-            let (next_x, next_w) = (lanes(&prefix.x, start), lanes(&prefix.w, start));
-            let mut qx = [[0.0; LANES]; 2];
-            let mut q2 = [[0.0; LANES]; 2];
+            let Candidates { qx, q2 } = Candidates::new(&prefix, first, start);
             let mut better = [false; LANES];
             for j in 0..LANES {
-                let between_x = (next_x[j] - x) * DELTA;
-                let between_w = (next_w[j] - w) * DELTA * DELTA;
-                qx[0][j] = front_x[0] + between_x + behind_x[0][j];
-                qx[1][j] = front_x[1] - between_x + behind_x[1][j];
-                q2[0][j] = front_w[0] + between_w + behind_w[0][j];
-                q2[1][j] = front_w[1] + between_w + behind_w[1][j];
                 for m in 0..2 {
                     better[j] |= qx[m][j] * qx[m][j] > best.score * q2[m][j];
                 }
