@@ -6,7 +6,7 @@ mod common;
 
 use common::Random;
 use gguf_blocks::half_bulk::first_non_finite;
-use gguf_blocks::{Cpu, Format, Importance, registry};
+use gguf_blocks::{Cpu, Format, Importance, Level, registry};
 use proptest::prelude::*;
 
 /// The types that can be encoded.
@@ -15,10 +15,32 @@ fn encoders() -> impl Iterator<Item = &'static Format> {
 }
 
 fn encode(format: &Format, src: &[f32], importance: Importance<'_>) -> Vec<u8> {
+    encode_at(Cpu::best(), format, src, importance)
+}
+
+fn encode_at(cpu: Cpu, format: &Format, src: &[f32], importance: Importance<'_>) -> Vec<u8> {
     let n_bytes = format.geometry.row_bytes(src.len() as u64).unwrap() as usize;
     let mut out = vec![0; n_bytes];
-    format.encoder(Cpu::best()).unwrap()(src, importance, &mut out);
+    format.encoder(cpu).unwrap()(src, importance, &mut out);
     out
+}
+
+/// Encodes at every level, which must give the same bytes, without importance (also where that is refused, but not
+/// here) and with it.
+fn assert_levels_agree(row: &[f32], weights: &[f32]) {
+    for format in encoders() {
+        for importance in [Importance::None, Importance::Column(weights)] {
+            let at = |level| encode_at(Cpu::at_most(level), format, row, importance);
+            let portable = at(Level::Portable);
+            for &level in Level::ALL {
+                assert!(
+                    at(level) == portable,
+                    "{} {level:?} {row:?} {weights:?}",
+                    format.name
+                );
+            }
+        }
+    }
 }
 
 fn decode(format: &Format, bytes: &[u8]) -> Vec<f32> {
@@ -92,6 +114,11 @@ proptest! {
         }
     }
 
+    #[test]
+    fn levels_write_the_same(row in row(), weights in importance()) {
+        assert_levels_agree(&row, &weights);
+    }
+
     /// What lies on the type's own grid stays close when it is encoded once more, even where a super-block has
     /// sub-blocks of very different scales and the search settles for others.
     #[test]
@@ -147,6 +174,30 @@ proptest! {
                 let once = encode(format, &row, importance);
                 prop_assert_eq!(&once, &encode(format, &row, importance), "{}", format.name);
             }
+        }
+    }
+}
+
+/// Rows that leave nothing to search, or sums near the ends of the range of numbers.
+#[test]
+fn extreme_rows_are_encoded_the_same_at_every_level() {
+    let mut random = Random::new(5);
+    let noise: Vec<f32> = random
+        .bytes(512)
+        .into_iter()
+        .map(|b| f32::from(b) - 127.5)
+        .collect();
+    let flat = vec![1.0; 512];
+    let mut spike = vec![0.0; 512];
+    spike[200] = -3.0;
+    let scaled = |factor: f32| noise.iter().map(|v| v * factor).collect::<Vec<f32>>();
+    let mut rows = vec![vec![0.0; 512], vec![-0.0; 512], flat.clone(), spike];
+    rows.extend([1.0, 1e-3, 1e-8, 1e-20, 1e-30, 1e-41, 1e15, 1e30, 2e36].map(scaled));
+    let importance = [0.0, 1e-38, 1e-20, 1.0, 1e20, 1e38];
+    for row in &rows {
+        for factor in importance {
+            let weights: Vec<f32> = (0..512).map(|i| factor * (i % 7) as f32 / 7.0).collect();
+            assert_levels_agree(row, &weights);
         }
     }
 }

@@ -17,6 +17,7 @@ mod x86;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
 
 use crate::search::lattice::{Eight, Group, Terms, Tries};
+use crate::search::ternary::Cuts;
 use crate::{Cpu, EncodeRow, Importance};
 use portable::Portable;
 
@@ -71,6 +72,9 @@ pub(crate) trait Simd: Copy {
         points: &[u32; 8],
         sums: &mut [[f32; 8]; 2],
     );
+
+    /// As [`Cuts::plain_better`].
+    fn better_cuts(self, cuts: &Cuts<'_>, score: f32) -> u32;
 }
 
 /// Sixteen f32. Comparisons are false for NaN.

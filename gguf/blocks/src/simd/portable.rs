@@ -4,6 +4,7 @@ use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
 
 use super::{LANES, Lanes, Simd};
 use crate::search::lattice::{self, Eight, Group, Terms, Tries};
+use crate::search::ternary::Cuts;
 use crate::search::{nint, truncate};
 
 /// The level of any machine.
@@ -102,6 +103,11 @@ impl Simd for Portable {
         sums: &mut [[f32; 8]; 2],
     ) {
         group.plain_sums(points, sums);
+    }
+
+    #[inline(always)]
+    fn better_cuts(self, cuts: &Cuts<'_>, score: f32) -> u32 {
+        cuts.plain_better(score)
     }
 }
 

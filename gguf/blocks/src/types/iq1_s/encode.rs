@@ -7,7 +7,7 @@ use crate::Importance;
 use crate::half_bulk::f32_to_f16;
 use crate::rows;
 use crate::search::lattice::Lattice;
-use crate::search::ternary::{self, Best, DELTA, DOWN, Sums, UP};
+use crate::search::ternary::{self, Best, Cuts, DOWN, Sums, UP};
 use crate::search::{LANES, clamp, nint, signed_max, sum_of_squares};
 use crate::simd::{Encode, Simd};
 
@@ -49,7 +49,7 @@ fn search(simd: impl Simd, lattice: &Lattice<8, 4>, x: &[f32; B], w: &[f32; B]) 
         return Sub::default();
     }
     let order = ternary::order(x);
-    let best = best_cut(&order, x, w);
+    let best = best_cut(simd, &order, x, w);
     if best.moves > 1 {
         return Sub::default();
     }
@@ -113,34 +113,25 @@ impl Prefix {
     }
 }
 
-/// Sums of candidates side by side: eight second places, moved up (0) or down (1).
-struct Candidates {
-    qx: [[f32; LANES]; 2],
-    q2: [[f32; LANES]; 2],
-}
-
-impl Candidates {
-    #[inline(always)]
-    fn new(prefix: &Prefix, first: usize, start: usize) -> Self {
-        let (x, w) = (prefix.x[first], prefix.w[first]);
-        let front_x = [x * UP[0], x * DOWN[0]];
-        let front_w = [w * UP[0] * UP[0], w * DOWN[0] * DOWN[0]];
-        let [up_x, down_x] = [&prefix.behind_x[0], &prefix.behind_x[1]].map(|b| lanes(b, start));
-        let [up_w, down_w] = [&prefix.behind_w[0], &prefix.behind_w[1]].map(|b| lanes(b, start));
-        let (next_x, next_w) = (lanes(&prefix.x, start), lanes(&prefix.w, start));
-        let mut out = Self {
-            qx: [[0.0; LANES]; 2],
-            q2: [[0.0; LANES]; 2],
-        };
-        for j in 0..LANES {
-            let between_x = (next_x[j] - x) * DELTA;
-            let between_w = (next_w[j] - w) * DELTA * DELTA;
-            out.qx[0][j] = front_x[0] + between_x + up_x[j];
-            out.qx[1][j] = front_x[1] - between_x + down_x[j];
-            out.q2[0][j] = front_w[0] + between_w + up_w[j];
-            out.q2[1][j] = front_w[1] + between_w + down_w[j];
-        }
-        out
+/// Candidates with one first place and eight second places.
+#[inline(always)]
+fn cuts(prefix: &Prefix, first: usize, start: usize) -> Cuts<'_> {
+    let (x, w) = (prefix.x[first], prefix.w[first]);
+    Cuts {
+        x,
+        w,
+        front_x: [x * UP[0], x * DOWN[0]],
+        front_w: [w * UP[0] * UP[0], w * DOWN[0] * DOWN[0]],
+        next_x: lanes(&prefix.x, start),
+        next_w: lanes(&prefix.w, start),
+        behind_x: [
+            lanes(&prefix.behind_x[0], start),
+            lanes(&prefix.behind_x[1], start),
+        ],
+        behind_w: [
+            lanes(&prefix.behind_w[0], start),
+            lanes(&prefix.behind_w[1], start),
+        ],
     }
 }
 
@@ -154,16 +145,15 @@ impl Candidates {
 /// the 1122 candidates, so by less than the one percent that is left to the best of the few.
 #[inline(always)]
 fn floor(prefix: &Prefix) -> f32 {
-    /// Rows of pairs of places that cut normally distributed values well, each with eight second places.
-    const LIKELY: [(usize, usize); 3] = [(7, 17), (9, 19), (11, 21)];
+    /// A first place and the least of eight second ones that cut normally distributed values well.
+    const LIKELY: (usize, usize) = (9, 19);
+    let cuts = cuts(prefix, LIKELY.0, LIKELY.1);
     let mut score = 0.0;
-    for (first, start) in LIKELY {
-        let Candidates { qx, q2 } = Candidates::new(prefix, first, start);
+    for j in 0..LANES {
         for m in 0..2 {
-            for j in 0..LANES {
-                let s = qx[m][j] * qx[m][j] / q2[m][j];
-                score = if s > score { s } else { score };
-            }
+            let (qx, q2) = cuts.sums(j, m);
+            let s = qx * qx / q2;
+            score = if s > score { s } else { score };
         }
     }
     let safe = 1e-15..1e15;
@@ -176,7 +166,7 @@ fn floor(prefix: &Prefix) -> f32 {
 
 /// The best of all pairs of places, moved up (0) or down (1).
 #[inline(always)]
-fn best_cut(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
+fn best_cut(simd: impl Simd, order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
     let prefix = Prefix::new(order, x, w);
     let mut best = Best {
         score: floor(&prefix),
@@ -184,19 +174,14 @@ fn best_cut(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
     };
     for first in 0..=B {
         for start in (first..=B).step_by(LANES) {
-            let Candidates { qx, q2 } = Candidates::new(&prefix, first, start);
-            let mut better = [false; LANES];
-            for j in 0..LANES {
-                for m in 0..2 {
-                    better[j] |= qx[m][j] * qx[m][j] > best.score * q2[m][j];
-                }
-            }
-            if better.iter().fold(false, |any, b| any | b) {
-                for j in 0..LANES {
-                    for m in 0..2 {
-                        best.offer(qx[m][j], q2[m][j], (first, start + j), m);
-                    }
-                }
+            let cuts = cuts(&prefix, first, start);
+            let mut better = simd.better_cuts(&cuts, best.score);
+            while better != 0 {
+                let lane = better.trailing_zeros() as usize;
+                better &= better - 1;
+                let (j, m) = (lane / 2, lane % 2);
+                let (qx, q2) = cuts.sums(j, m);
+                best.offer(qx, q2, (first, start + j), m);
             }
         }
     }
