@@ -204,7 +204,8 @@ fn extreme_rows_are_encoded_the_same_at_every_level() {
 
 #[test]
 fn the_first_unsound_block_is_named() {
-    for format in encoders() {
+    // Every scale of NVFP4 has a finite value.
+    for format in encoders().filter(|f| f.name != "NVFP4") {
         let g = format.geometry;
         let row = vec![0.5; 4 * g.block_elems];
         let weights = vec![1.0; row.len()];
