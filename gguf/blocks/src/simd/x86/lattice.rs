@@ -181,12 +181,15 @@ fn fill_terms<const N: usize, const C: usize>(
     scale: __m256,
     terms: &mut [[[f32; 8]; C]; N],
 ) {
-    for c in 0..Lattice::<N, C>::LEVELS {
-        let coordinate = _mm256_mul_ps(scale, _mm256_set1_ps((2 * c + 1) as f32));
-        for i in 0..N {
-            let diff = _mm256_sub_ps(coordinate, _mm256_set1_ps(group.x[i]));
-            let term = _mm256_mul_ps(_mm256_mul_ps(_mm256_set1_ps(group.root[i]), diff), diff);
-            store(&mut terms[i][c], term);
+    let mut coordinates = [scale; C];
+    for (c, coordinate) in coordinates.iter_mut().enumerate() {
+        *coordinate = _mm256_mul_ps(scale, _mm256_set1_ps((2 * c + 1) as f32));
+    }
+    for (terms, (x, root)) in terms.iter_mut().zip(group.x.iter().zip(group.root)) {
+        let (x, root) = (_mm256_set1_ps(*x), _mm256_set1_ps(*root));
+        for (term, coordinate) in terms.iter_mut().zip(coordinates).take(Lattice::<N, C>::LEVELS) {
+            let diff = _mm256_sub_ps(coordinate, x);
+            store(term, _mm256_mul_ps(_mm256_mul_ps(root, diff), diff));
         }
     }
 }
