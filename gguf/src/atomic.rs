@@ -153,19 +153,9 @@ impl AtomicFile {
         })
     }
 
-    /// The error for a failed write, with the numbers that explain a full disk.
     fn failed(&self, e: io::Error) -> Error {
-        let why = match e.kind() {
-            io::ErrorKind::StorageFull => "the disk is full",
-            io::ErrorKind::QuotaExceeded => "the disk quota is used up",
-            io::ErrorKind::FileTooLarge => "the file is larger than this process may write",
-            _ => return write_error(e, &self.path),
-        };
         let flushed = self.written - self.part.buffer().len() as u64;
-        let needed = self.n_bytes.map_or(String::new(), |n| format!(" of {n}"));
-        let free = free_bytes(&self.folder).map_or(String::new(), |n| format!(", {n} are free"));
-        let what = format!("{why} after {flushed}{needed} bytes{free}");
-        write_error(io::Error::new(e.kind(), what), &self.path)
+        disk_error(e, &self.path, Some(flushed), self.n_bytes)
     }
 }
 
@@ -274,6 +264,15 @@ pub(crate) fn rename_new(part: &Path, path: &Path) -> Result<()> {
     rustix::fs::rename(part, path).map_err(|e| rename(e.into()))
 }
 
+/// Renames to a name that a file may have, which is then replaced.
+pub(crate) fn rename_over(part: &Path, path: &Path) -> Result<()> {
+    rustix::fs::rename(part, path).map_err(|e| Error::Io {
+        action: "rename to",
+        path: path.to_owned(),
+        source: e.into(),
+    })
+}
+
 /// Flushes a folder to disk: a new, renamed or removed name is there only then.
 pub(crate) fn sync_folder(folder: &Path) -> Result<()> {
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
@@ -311,6 +310,24 @@ impl Write for AtomicFile {
     }
 }
 
+/// The error for a failed write, with the numbers that explain a full disk: bytes written and needed, where known.
+pub(crate) fn disk_error(e: io::Error, path: &Path, written: Option<u64>, needed: Option<u64>) -> Error {
+    let why = match e.kind() {
+        io::ErrorKind::StorageFull => "the disk is full",
+        io::ErrorKind::QuotaExceeded => "the disk quota is used up",
+        io::ErrorKind::FileTooLarge => "the file is larger than this process may write",
+        _ => return write_error(e, path),
+    };
+    let bytes = match (written, needed) {
+        (Some(n), Some(needed)) => format!(" after {n} of {needed} bytes"),
+        (Some(n), None) => format!(" after {n} bytes"),
+        (None, Some(needed)) => format!(", {needed} bytes are needed"),
+        (None, None) => String::new(),
+    };
+    let free = free_bytes(folder_of(path)).map_or(String::new(), |n| format!(", {n} are free"));
+    write_error(io::Error::new(e.kind(), format!("{why}{bytes}{free}")), path)
+}
+
 fn write_error(source: io::Error, path: &Path) -> Error {
     Error::Io {
         action: "write",
@@ -323,13 +340,13 @@ fn refuse(path: &Path, why: &str) -> Error {
     Error::Output(format!("cannot write `{}`: {why}", path.display()).into())
 }
 
-fn exists(path: &Path) -> Error {
+pub(crate) fn exists(path: &Path) -> Error {
     refuse(path, "it exists already: pass `--force` to replace it")
 }
 
 /// Checks what stands under the output's name, and returns the name to write to: that of the file behind a
 /// symbolic link.
-fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result<PathBuf> {
+pub(crate) fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result<PathBuf> {
     if path.file_name().is_none() {
         return Err(refuse(path, "it names a folder: give a file name"));
     }
@@ -385,7 +402,7 @@ fn check_name(path: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn check_folder(path: &Path, folder: &Path) -> Result<()> {
+pub(crate) fn check_folder(path: &Path, folder: &Path) -> Result<()> {
     if !folder.is_dir() {
         let why = format!("the folder `{}` does not exist: create it", folder.display());
         return Err(refuse(path, &why));
@@ -393,7 +410,7 @@ fn check_folder(path: &Path, folder: &Path) -> Result<()> {
     check_name(path, folder)
 }
 
-fn check_room(path: &Path, folder: &Path, needed: u64, file_limit: u64) -> Result<()> {
+pub(crate) fn check_room(path: &Path, folder: &Path, needed: u64, file_limit: u64) -> Result<()> {
     if needed > file_limit {
         let why = format!("needs {needed} bytes, but this process may write files of {file_limit} at most");
         return Err(refuse(path, &why));

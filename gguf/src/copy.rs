@@ -3,8 +3,6 @@
 use std::io::Write;
 use std::ops::Range;
 
-use sha2::{Digest, Sha256};
-
 use crate::atomic::AtomicFile;
 use crate::source::Source;
 use crate::{Error, GgufFile, Layout, Result};
@@ -80,16 +78,6 @@ pub(crate) fn pieces(
         at += n as u64;
     }
     Ok(())
-}
-
-/// SHA-256 of a range of a source.
-pub(crate) fn sha256(source: &dyn Source, range: Range<u64>) -> Result<[u8; 32]> {
-    let mut hash = Sha256::new();
-    pieces(source, range, |bytes| {
-        hash.update(bytes);
-        Ok(())
-    })?;
-    Ok(hash.finalize().into())
 }
 
 /// Writes to an output.

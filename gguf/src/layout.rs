@@ -85,7 +85,7 @@ fn refuse(what: impl Into<Box<str>>) -> Error {
     Error::Output(what.into())
 }
 
-fn alignment(metadata: &Metadata) -> Result<u64> {
+pub(crate) fn alignment(metadata: &Metadata) -> Result<u64> {
     let Some(value) = metadata.get(key::ALIGNMENT) else {
         return Ok(limits::DEFAULT_ALIGNMENT);
     };

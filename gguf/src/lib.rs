@@ -57,6 +57,7 @@
 pub mod atomic;
 mod copy;
 mod cursor;
+pub mod digest;
 pub mod edit;
 mod encode;
 mod error;
@@ -67,6 +68,7 @@ mod metadata;
 mod pairs;
 mod parse;
 mod read;
+pub mod resumable;
 mod sniff;
 pub mod source;
 pub mod split;

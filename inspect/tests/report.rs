@@ -77,3 +77,38 @@ fn inputs_are_never_replaced() {
     assert!(!report(&[a, "-o", a, "--force"]).status.success());
     assert_eq!(std::fs::read(&path).expect("still there"), bytes);
 }
+
+#[test]
+fn errors_of_the_quantizer_are_shown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    save(path("a.gguf").as_ref(), &model(Q4_0, 64).build());
+    let losses = |kinds: &[&str]| {
+        let output = |kind: &&str| {
+            format!(
+                r#"{{"file_type":"{kind}","roles":[],"tensors":[{{"name":"blk.1.ffn_up.weight","role":"dense FFN",
+                "type":"{kind}","rows":2,"sampled_rows":2,"weighted_error":0.0004,"error":0.0009}}]}}"#
+            )
+        };
+        let outputs: Vec<_> = kinds.iter().map(output).collect();
+        format!(r#"{{"tool":"x","input":"y","outputs":[{}]}}"#, outputs.join(","))
+    };
+    let (a, page, errors) = (path("a.gguf"), path("page.html"), path("errors.json"));
+    save(errors.as_ref(), losses(&["Q4_0"]).as_bytes());
+    let run = report(&[&a, "-o", &page, "--errors", &errors]);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let html = std::fs::read_to_string(&page).expect("a page");
+    for words in ["Error of quantization", "2.00 %", "Q4_0, 3.00 % without weights"] {
+        assert!(html.contains(words), "`{words}` not in the page");
+    }
+    // Of several outputs the one of the model's file type, which this model does not say.
+    for (text, part) in [
+        (losses(&["Q4_0", "Q8_0"]), "found none"),
+        ("{}".to_owned(), "--report"),
+    ] {
+        save(errors.as_ref(), text.as_bytes());
+        let run = report(&[&a, "-o", &path("other.html"), "--errors", &errors]);
+        let text = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(run.status.code() == Some(1) && text.contains(part), "{text}");
+    }
+}

@@ -1,26 +1,30 @@
-//! The command line, and the job it stands for.
+//! The command line as it was typed. [`crate::job`] says what its arguments mean, [`crate::request`] what its options
+//! ask for.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use gguf_blocks::{Format, registry};
-use gguf_cli::{Failure, OutputArgs, ReserveArgs, Result, TalkArgs, count};
-use gguf_models::file_type::{self, FileType};
+use gguf_cli::{OutputArgs, ReserveArgs, Result, TalkArgs, parse_decimal_size, parse_size};
 
-use crate::policy::{Override, Wish};
+use crate::job::{self, Job};
+use crate::request::Request;
 
-/// Name that keeps every tensor's type and the file's own file type.
-const COPY: &str = "COPY";
+/// Memory for the weights in work where `--max-memory` names none, in bytes.
+const USUAL_MEMORY: u64 = 1 << 30;
 
 /// Encode a GGUF model in smaller tensor types
 ///
-/// TYPE is a file type (`Q4_K_M`), an alias (`Q4_K`) or its number (15), or COPY. Without OUT the result is
-/// `ggml-model-TYPE.gguf` beside IN. NTHREADS of 0 or less means every hardware thread.
+/// TYPE is a file type (`Q4_K_M`), an alias (`Q4_K`) or its number (15), or COPY, which keeps the type of every tensor
+/// that no option names. Without OUT the result is `ggml-model-TYPE.gguf` beside IN. With `-o DIR` one or more TYPEs
+/// are made from one read of IN, as DIR/NAME-TYPE.gguf. NTHREADS of 0 or less means every hardware thread. Options
+/// may stand anywhere.
 #[derive(Debug, clap::Parser)]
 #[command(
     name = "gguf-quantize",
     version,
-    override_usage = "gguf-quantize [OPTIONS] IN [OUT] TYPE [NTHREADS]"
+    override_usage = "gguf-quantize [OPTIONS] IN [OUT] TYPE [NTHREADS]\n       \
+                      gguf-quantize [OPTIONS] -o DIR IN TYPE [TYPE ...] [NTHREADS]"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 pub struct Args {
@@ -32,225 +36,195 @@ pub struct Args {
         allow_negative_numbers = true
     )]
     positional: Vec<OsString>,
+    /// Folder for the outputs, which are named after IN and TYPE; allows several TYPEs
+    #[arg(short, long, value_name = "DIR")]
+    output_dir: Option<PathBuf>,
+
     /// Importance matrix (either form) that says which columns matter
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Importance")]
     pub imatrix: Option<PathBuf>,
     /// Use only entries of the importance matrix whose name contains this (repeatable)
-    #[arg(
-        long,
-        value_name = "NAME",
-        requires = "imatrix",
-        conflicts_with = "exclude_weights"
-    )]
+    #[arg(long, value_name = "NAME", requires = "imatrix", help_heading = "Importance")]
+    #[arg(conflicts_with = "exclude_weights")]
     pub include_weights: Vec<String>,
     /// Leave out entries of the importance matrix whose name contains this (repeatable)
-    #[arg(long, value_name = "NAME", requires = "imatrix")]
+    #[arg(long, value_name = "NAME", requires = "imatrix", help_heading = "Importance")]
     pub exclude_weights: Vec<String>,
-    /// Encode tensors again that are already quantized; this loses more than starting from the original
-    #[arg(long)]
-    pub allow_requantize: bool,
-    /// Keep `output.weight` as it is
-    #[arg(long)]
-    leave_output_tensor: bool,
+    /// What to do with tensors and experts that the importance matrix lacks. Without this option a tensor whose type
+    /// cannot do without is refused, and an expert that saw no token counts all columns alike
+    #[arg(long, value_name = "HOW", requires = "imatrix", help_heading = "Importance")]
+    pub uncovered: Option<Uncovered>,
+
     /// Give every tensor the base type instead of the file type's mixture
-    #[arg(long)]
-    pure: bool,
+    #[arg(long, help_heading = "Types")]
+    pub(crate) pure: bool,
+    /// Keep `output.weight` as it is
+    #[arg(long, help_heading = "Types", conflicts_with = "output_tensor_type")]
+    pub(crate) leave_output_tensor: bool,
     /// Tensor type of `output.weight`
-    #[arg(long, value_name = "TENSOR_TYPE")]
-    output_tensor_type: Option<String>,
+    #[arg(long, value_name = "TENSOR_TYPE", help_heading = "Types")]
+    pub(crate) output_tensor_type: Option<String>,
     /// Tensor type of the token embeddings
-    #[arg(long, value_name = "TENSOR_TYPE")]
-    token_embedding_type: Option<String>,
-    /// Tensor type of tensors whose name matches (repeatable; the first match decides, case is ignored)
-    #[arg(long, value_name = "REGEX=TENSOR_TYPE")]
-    tensor_type: Vec<String>,
-    /// Refuse if any tensor needs a fallback type
-    #[arg(long)]
+    #[arg(long, value_name = "TENSOR_TYPE", help_heading = "Types")]
+    pub(crate) token_embedding_type: Option<String>,
+    /// Tensor type of tensors in whose name the expression is found, in any case (repeatable; the first match decides)
+    #[arg(long, value_name = "NAME_OR_REGEX=TENSOR_TYPE", help_heading = "Types")]
+    pub(crate) tensor_type: Vec<String>,
+    /// File with such rules, separated by white space; they come after those of `--tensor-type`
+    #[arg(long, value_name = "FILE", help_heading = "Types")]
+    pub(crate) tensor_type_file: Vec<PathBuf>,
+    /// Encode tensors again that are already quantized; this loses more than starting from the original
+    #[arg(long, help_heading = "Types")]
+    pub allow_requantize: bool,
+    /// Refuse fallback types, experts without importance, and rules that decide nothing
+    #[arg(long, help_heading = "Types")]
     pub strict: bool,
+
+    /// Layers to leave out, by number; those behind them move up
+    #[arg(long, value_name = "L0,L1,..", value_delimiter = ',', help_heading = "Model")]
+    pub(crate) prune_layers: Vec<u32>,
+    /// Metadata key to set in the output; TYPE is int, float, bool or str (repeatable)
+    #[arg(long, value_name = "KEY=TYPE:VALUE", help_heading = "Model")]
+    pub(crate) override_kv: Vec<String>,
     #[command(flatten)]
     #[expect(missing_docs, reason = "described by its own options")]
     pub reserve: ReserveArgs,
-    /// Print the plan and stop
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Print the plan, or what was done, as JSON
-    #[arg(long)]
-    pub json: bool,
+
+    /// Write as many shards as IN has, each with the tensors of IN's shard
+    #[arg(long, help_heading = "Output", conflicts_with = "split_max_size")]
+    pub keep_split: bool,
+    /// Write shards of at most this many bytes of tensors: 500M, 2G (decimal units, as in llama.cpp)
+    #[arg(long, value_name = "SIZE", value_parser = parse_decimal_size, help_heading = "Output")]
+    pub split_max_size: Option<u64>,
+    /// Do part I of N, or parts I to J, of the work and write their shards alone. Without a split option the output
+    /// gets N shards of even work
+    #[arg(long, value_name = "I/N or I-J/N", help_heading = "Output")]
+    pub part: Option<Part>,
+    /// Go on where an interrupted run of the same command line stopped
+    #[arg(long, help_heading = "Output")]
+    pub resume: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+
+    /// Memory for the weights in work: 256M, 2G (binary units; 1G if not given)
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory, help_heading = "Work")]
+    pub(crate) max_memory: Option<u64>,
+    /// As `--max-memory`, in MiB
+    #[arg(long, value_name = "MIB", hide = true, conflicts_with = "max_memory")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_buffer_size: Option<u32>,
+    /// Leave out the comparison of samples of the result with the source
+    #[arg(long, help_heading = "Work", conflicts_with = "report")]
+    pub no_verify: bool,
+    /// Write the error of each tensor to this file, as JSON
+    #[arg(long, value_name = "FILE", help_heading = "Work")]
+    pub report: Option<PathBuf>,
+    /// Leave the SHA-256 of IN out of the metadata; it takes a read of the whole file
+    #[arg(long, help_heading = "Work")]
+    pub no_source_hash: bool,
+    /// Print the plan and stop, with the exit code that the run would have
+    #[arg(long, help_heading = "Work")]
+    pub dry_run: bool,
+    /// Print the plan, or what was done, as JSON
+    #[arg(long, help_heading = "Work")]
+    pub json: bool,
     #[command(flatten)]
     pub(crate) talk: TalkArgs,
 }
 
-/// What the positional arguments mean.
-#[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) input: PathBuf,
-    pub(crate) output: PathBuf,
-    /// Name for messages: of the file type, or `COPY`.
-    pub(crate) type_name: &'static str,
-    pub(crate) file_type: Option<&'static FileType>,
-    /// 0 for every hardware thread.
-    pub(crate) threads: usize,
+/// What to do with tensors and experts that an importance matrix lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Uncovered {
+    /// Refuse, naming all of them.
+    Fail,
+    /// Count all columns alike.
+    Neutral,
+    /// Give the tensor the next type up that does without importance.
+    Raise,
+}
+
+impl Uncovered {
+    /// The name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::Neutral => "neutral",
+            Self::Raise => "raise",
+        }
+    }
+}
+
+/// Parts `first` to `last` (from 1, inclusive) of `of`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The first part to do, from 1.
+    pub first: u32,
+    /// The last part to do.
+    pub last: u32,
+    /// Parts of the whole work.
+    pub of: u32,
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let wrong = || "expected I/N or I-J/N, such as 3/8 or 1-4/8".to_owned();
+        let number = |digits: &str| {
+            let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+            plain
+                .then(|| digits.parse::<u32>().ok())
+                .flatten()
+                .ok_or_else(wrong)
+        };
+        let (parts, of) = text.split_once('/').ok_or_else(wrong)?;
+        let (first, last) = parts.split_once('-').unwrap_or((parts, parts));
+        let (first, last, of) = (number(first)?, number(last)?, number(of)?);
+        if of > gguf::split::MAX_SHARDS {
+            return Err(format!("expected at most {} parts", gguf::split::MAX_SHARDS));
+        }
+        if first == 0 || last > of || first > last {
+            return Err(format!("expected parts from 1 to {of}"));
+        }
+        Ok(Self { first, last, of })
+    }
+}
+
+fn parse_memory(text: &str) -> std::result::Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("expected more than 0 bytes".to_owned()),
+        n => Ok(n),
+    }
 }
 
 impl Args {
-    /// Resolves the positional arguments. What follows IN is TYPE if it parses as one and no other TYPE
-    /// comes after it.
+    /// What the positional arguments mean.
     pub(crate) fn job(&self) -> Result<Job> {
-        let (input, rest) = match self.positional.as_slice() {
-            [input, rest @ ..] if (1..=3).contains(&rest.len()) => (input, rest),
-            other => {
-                let what = format!(
-                    "expected IN [OUT] TYPE [NTHREADS], found {}",
-                    count(other.len() as u64, "argument")
-                );
-                return Err(Failure::Usage(what));
-            }
-        };
-        let number = |s: &OsString| s.to_str().and_then(|s| s.parse::<i64>().ok());
-        let without_output = match rest {
-            [_] => true,
-            [first, second] => is_type(first) && number(second).is_some(),
-            _ => false,
-        };
-        let (output, rest) = if without_output {
-            (None, rest)
-        } else {
-            (Some(&rest[0]), &rest[1..])
-        };
-        let (type_name, file_type) = parse_type(&rest[0])?;
-        let threads = match rest.get(1) {
-            None => 0,
-            Some(s) => number(s).ok_or_else(|| {
-                Failure::Usage(format!(
-                    "NTHREADS: expected a number, found `{}`",
-                    s.to_string_lossy()
-                ))
-            })?,
-        };
-        let input = PathBuf::from(input);
-        let beside = || input.with_file_name(format!("ggml-model-{type_name}.gguf"));
-        let output = output.map_or_else(beside, PathBuf::from);
-        Ok(Job {
-            output,
-            input,
-            type_name,
-            file_type,
-            threads: usize::try_from(threads).unwrap_or(0),
-        })
+        job::resolve(&self.positional, self.output_dir.as_deref())
     }
 
-    /// What the options ask of the policy.
-    pub(crate) fn wish(&self, job: &Job, has_imatrix: bool) -> Result<Wish> {
-        let asked = |flag: &str, name: &Option<String>| {
-            name.as_ref()
-                .map(|n| tensor_type(n).map_err(|e| e.of(flag)))
-                .transpose()
-        };
-        Ok(Wish {
-            file_type: job.file_type,
-            has_imatrix,
-            pure: self.pure,
-            leave_output: self.leave_output_tensor,
-            output_type: asked("--output-tensor-type", &self.output_tensor_type)?,
-            token_embd_type: asked("--token-embedding-type", &self.token_embedding_type)?,
-            overrides: self
-                .tensor_type
-                .iter()
-                .map(|r| parse_rule(r))
-                .collect::<Result<_>>()?,
-        })
+    /// What the options ask for, every text of theirs parsed.
+    pub(crate) fn request(&self, job: &Job) -> Result<Request> {
+        Request::new(self, job)
+    }
+
+    /// Whether outputs go into a folder, so that there may be several.
+    pub(crate) fn into_folder(&self) -> bool {
+        self.output_dir.is_some()
     }
 
     /// The importance matrix's path, if one is to be used.
     pub(crate) fn imatrix_path(&self) -> Option<&Path> {
         self.imatrix.as_deref()
     }
-}
 
-fn is_type(s: &OsString) -> bool {
-    s.to_str()
-        .is_some_and(|s| s.eq_ignore_ascii_case(COPY) || file_type::by_name(s).is_some())
-}
-
-/// Whether this build can encode what most tensors get under a file type.
-fn is_available(t: &FileType) -> bool {
-    registry::by_name(t.base).is_some_and(|f| f.encode.is_some())
-}
-
-fn parse_type(s: &OsString) -> Result<(&'static str, Option<&'static FileType>)> {
-    let s = s.to_string_lossy();
-    if s.eq_ignore_ascii_case(COPY) {
-        return Ok((COPY, None));
+    /// Memory for the weights in work, in bytes.
+    pub(crate) fn max_memory(&self) -> u64 {
+        let mib = |n: u32| u64::from(n) << 20;
+        self.max_memory
+            .or(self.max_buffer_size.map(mib))
+            .unwrap_or(USUAL_MEMORY)
     }
-    let problem = match file_type::by_name(&s) {
-        Some(t) if is_available(t) => return Ok((t.name, Some(t))),
-        Some(t) => format!(
-            "file type `{}` needs tensor type `{}`, which this build cannot encode",
-            t.name, t.base
-        ),
-        None => format!("unknown file type `{s}`"),
-    };
-    let names: Vec<_> = file_type::all()
-        .iter()
-        .filter(|t| is_available(t))
-        .map(|t| t.name)
-        .collect();
-    Err(Failure::Usage(format!(
-        "{problem}; available: {}, {COPY}",
-        names.join(", ")
-    )))
-}
-
-/// A tensor type that was not understood, before it is known where it was given.
-struct UnknownType(String);
-
-impl UnknownType {
-    fn of(self, place: &str) -> Failure {
-        let names: Vec<_> = encodable().map(|f| f.name).collect();
-        Failure::Usage(format!(
-            "{place}: unknown tensor type `{}`; available: {}",
-            self.0,
-            names.join(", ")
-        ))
-    }
-}
-
-fn encodable() -> impl Iterator<Item = &'static Format> {
-    registry::all().iter().copied().filter(|f| f.encode.is_some())
-}
-
-fn tensor_type(name: &str) -> std::result::Result<&'static str, UnknownType> {
-    let found = encodable().find(|f| f.name.eq_ignore_ascii_case(name));
-    found.map(|f| f.name).ok_or_else(|| UnknownType(name.to_owned()))
-}
-
-fn parse_rule(rule: &str) -> Result<Override> {
-    let bad = |what: &str| Failure::Usage(format!("--tensor-type `{rule}`: {what}"));
-    let (pattern, name) = rule
-        .rsplit_once('=')
-        .ok_or_else(|| bad("expected REGEX=TENSOR_TYPE"))?;
-    if pattern.is_empty() {
-        return Err(bad("expected a pattern in front of `=`"));
-    }
-    let type_name = tensor_type(name).map_err(|e| e.of(&format!("--tensor-type `{rule}`")))?;
-    let pattern = regex::RegexBuilder::new(pattern)
-        .case_insensitive(true)
-        .build()
-        .map_err(|e| {
-            // The crate's message draws the pattern over several lines; its last line says what is wrong.
-            let text = e.to_string();
-            bad(&format!(
-                "not a regular expression: {}",
-                text.lines().last().unwrap_or_default().trim()
-            ))
-        })?;
-    Ok(Override {
-        text: rule.to_owned(),
-        pattern,
-        type_name,
-    })
 }
 
 #[cfg(test)]
@@ -258,57 +232,30 @@ mod tests {
     use super::*;
     use clap::Parser;
 
-    fn job(args: &[&str]) -> Result<Job> {
-        Args::try_parse_from([&["gguf-quantize"], args].concat())
-            .unwrap()
-            .job()
-    }
-
     #[test]
-    fn output_may_be_left_out() {
-        let j = job(&["dir/in.gguf", "q4_k", "3"]).unwrap();
-        assert_eq!(
-            (j.output.to_str(), j.type_name, j.threads),
-            (Some("dir/ggml-model-Q4_K_M.gguf"), "Q4_K_M", 3)
-        );
-        let j = job(&["in.gguf", "8"]);
-        assert!(matches!(
-            j,
-            Err(Failure::Usage(_))
-                | Ok(Job {
-                    type_name: "Q5_0",
-                    ..
-                })
-        ));
-        let j = job(&["in.gguf", "out.gguf", "7", "-1"]).unwrap();
-        assert_eq!(
-            (j.output.to_str(), j.type_name, j.threads),
-            (Some("out.gguf"), "Q8_0", 0)
-        );
-        let j = job(&["in.gguf", "q4_0", "Q8_0"]).unwrap();
-        assert_eq!((j.output.to_str(), j.type_name), (Some("q4_0"), "Q8_0"));
-    }
-
-    #[test]
-    fn wrong_types_are_told_apart() {
-        let text = |args: &[&str]| job(args).unwrap_err().to_string();
-        assert!(
-            text(&["in.gguf", "out.gguf", "Q4_L"]).starts_with("unknown file type `Q4_L`; available: F32")
-        );
-        assert!(text(&["in.gguf", "out.gguf"]).starts_with("unknown file type `out.gguf`"));
-        assert_eq!(
-            text(&["in.gguf", "o", "Q8_0", "two"]),
-            "NTHREADS: expected a number, found `two`"
-        );
-    }
-
-    #[test]
-    fn rules_are_read_from_the_last_equals_sign() {
-        let rule = parse_rule("blk\\.(0|1)\\.FFN=q5_k").unwrap();
-        assert!(rule.pattern.is_match("blk.1.ffn_up.weight") && rule.type_name == "Q5_K");
-        for bad in ["ffn", "=q5_k", "a=Q99", "(a=q8_0"] {
-            let text = parse_rule(bad).unwrap_err().to_string();
-            assert!(text.contains(bad) && text.lines().count() == 1, "{text}");
+    fn parts_are_one_or_a_range() {
+        let part = |first, last, of| Ok(Part { first, last, of });
+        assert_eq!("3/8".parse(), part(3, 3, 8));
+        assert_eq!("1-4/8".parse(), part(1, 4, 8));
+        assert_eq!("1/1".parse(), part(1, 1, 1));
+        for wrong in [
+            "", "3", "0/8", "9/8", "4-3/8", "1-9/8", "a/8", "+1/8", "1/", "1-/8", "1/0", "1/70000",
+        ] {
+            assert!(wrong.parse::<Part>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn memory_has_two_spellings() {
+        let memory = |options: &[&str]| {
+            Args::try_parse_from([&["gguf-quantize", "i", "Q8_0"], options].concat())
+                .map(|a| a.max_memory())
+                .ok()
+        };
+        assert_eq!(memory(&[]), Some(1 << 30));
+        assert_eq!(memory(&["--max-memory", "256M"]), Some(256 << 20));
+        assert_eq!(memory(&["--max-buffer-size", "64"]), Some(64 << 20));
+        assert_eq!(memory(&["--max-buffer-size", "64", "--max-memory", "1G"]), None);
+        assert_eq!(memory(&["--max-memory", "0"]), None);
     }
 }

@@ -2,35 +2,73 @@
 
 use std::path::Path;
 
-use gguf::TensorInfo;
-use gguf_cli::{Failure, Result, count};
-use gguf_imatrix_format::{Imatrix, base_name};
+use gguf::Shape;
+use gguf::digest::{self, Digest};
+use gguf_cli::{Failure, Result, count, file_name};
+use gguf_imatrix_format::{GROUP, Index, base_name};
 
-/// A loaded importance matrix and the name it goes by in the output.
+/// What a group of columns that count for nothing gets, as a share of the matrix's mean: so little that it does not
+/// compete with others for a common scale, and enough for a scale of its own.
+const ZERO_SHARE: f64 = 1.0 / 1024.0;
+
+/// The least of such weights: its products with squares of weights stay above the smallest floats.
+const LEAST: f32 = 1e-20;
+
+/// An open importance matrix and the name it goes by in the output.
 #[derive(Debug)]
 pub struct Guide {
-    imatrix: Imatrix,
+    index: Index,
     /// The file's name without folders.
     pub file: String,
+    /// Digest of the file.
+    pub digest: Digest,
+}
+
+/// What the matrix has for one tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Name of the entry.
+    entry: String,
+    layout: Layout,
+    /// Columns of a matrix of the tensor.
+    n_cols: u64,
+    /// Matrices that saw no token.
+    pub unseen: Vec<usize>,
+    /// Matrices that have a count of their own.
+    pub n_counts: usize,
+    /// Groups of columns whose sums are all zero.
+    pub zero_groups: u64,
+}
+
+/// How the entry's matrices lie to the tensor's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// One for each.
+    Own,
+    /// One that all share: keys and values of latent attention in one weight see the same inputs as the values alone.
+    Shared,
+    /// So many heads, whose mean it is.
+    Heads(u64),
+}
+
+impl Found {
+    /// The share of matrices that saw tokens.
+    pub fn share(&self) -> f64 {
+        1.0 - self.unseen.len() as f64 / self.n_counts.max(1) as f64
+    }
 }
 
 impl Guide {
-    /// Reads a file, in whatever form. If `include` is not empty only entries stay whose name contains one
-    /// of it; entries whose name contains one of `exclude` go.
+    /// Opens a file, in whatever form, and looks at all its values once. If `include` is not empty only entries stay
+    /// whose name contains one of it; entries whose name contains one of `exclude` go.
     pub fn load(path: &Path, include: &[String], exclude: &[String]) -> Result<Self> {
-        let mut imatrix = Imatrix::read(path).map_err(|e| match e {
-            gguf_imatrix_format::Error::Container(e) => match Failure::from(e) {
-                Failure::Input(text) => Failure::Input(format!("importance matrix: {text}")),
-                other => other,
-            },
-            e => Failure::Input(format!("importance matrix {e}")),
-        })?;
-        let n_all = imatrix.entries.len();
+        let mut index = Index::open(path).map_err(failure)?;
+        let n_all = index.entries.len();
         let any = |list: &[String], name: &str| list.iter().any(|part| name.contains(part.as_str()));
-        imatrix
+        index
             .entries
             .retain(|name, _| (include.is_empty() || any(include, name)) && !any(exclude, name));
-        if imatrix.entries.is_empty() {
+        if index.entries.is_empty() {
             let option = if include.is_empty() {
                 "--exclude-weights"
             } else {
@@ -42,49 +80,171 @@ impl Guide {
                 path.display()
             )));
         }
-        let name = path
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        Ok(Self { imatrix, file: name })
+        let source = gguf::source::open(path)?;
+        let digest = digest::of_source(&*source, 0..source.len(), &mut |_| Ok(()))?;
+        Ok(Self {
+            index,
+            file: file_name(path).into_owned(),
+            digest,
+        })
     }
 
     /// Entries in use.
     pub fn n_entries(&self) -> usize {
-        self.imatrix.entries.len()
+        self.index.entries.len()
     }
 
     /// Chunks of text that went into it; 0 if unknown.
     pub fn chunk_count(&self) -> u32 {
-        self.imatrix.chunk_count
+        self.index.chunk_count
     }
 
     /// Base name of the first calibration text.
     pub fn dataset(&self) -> Option<&str> {
-        self.imatrix.datasets.first().map(|d| base_name(d))
+        self.index.datasets.first().map(|d| base_name(d))
     }
 
-    /// What the matrix has for a tensor: `Ok(None)` if nothing, an error if it is of another length than the
-    /// tensor needs (one value a column of each matrix).
-    pub fn coverage(&self, tensor: &TensorInfo) -> std::result::Result<Option<f64>, String> {
-        let Some(entry) = self.imatrix.entries.get(&tensor.name) else {
-            return Ok(None);
-        };
-        let wanted = tensor.shape.dim(0) * tensor.shape.dim(2);
-        if entry.sums.len() as u64 != wanted {
-            return Err(format!(
-                "importance matrix `{}` is of another model: tensor `{}` {} needs {wanted} values, found {}",
-                self.file,
-                tensor.name,
-                tensor.shape,
-                entry.sums.len()
-            ));
+    /// What the matrix has for a tensor: `Ok(None)` if nothing, an error if it is of another length than the tensor
+    /// needs, one value a column of each matrix. The values of latent attention are found in the other layout of
+    /// their weights too.
+    pub fn find(&self, name: &str, shape: &Shape) -> std::result::Result<Option<Found>, String> {
+        let (n_cols, n_mat) = (shape.dim(0), shape.dim(2).saturating_mul(shape.dim(3)));
+        let n_values = |entry: &str| self.index.entries.get(entry).map(|p| p.n_values);
+        if let Some(n) = n_values(name) {
+            let wanted = n_cols.checked_mul(n_mat);
+            if wanted != Some(n) {
+                return Err(format!(
+                    "{shape} needs {} values in the importance matrix `{}`, found {n}; the matrix is of another model",
+                    wanted.map_or_else(|| "too many".to_owned(), |w| w.to_string()),
+                    self.file
+                ));
+            }
+            return Ok(Some(self.found(name, Layout::Own, n_cols)));
         }
-        Ok(Some(entry.coverage()))
+        if let Some(other) = in_other_layout(name, ".attn_v_b.", ".attn_kv_b.")
+            && n_values(&other) == Some(n_cols)
+        {
+            return Ok(Some(self.found(&other, Layout::Shared, n_cols)));
+        }
+        if let Some(other) = in_other_layout(name, ".attn_kv_b.", ".attn_v_b.")
+            && let Some(n) = n_values(&other).filter(|n| n_cols > 0 && n.is_multiple_of(n_cols))
+        {
+            return Ok(Some(self.found(&other, Layout::Heads(n / n_cols), n_cols)));
+        }
+        Ok(None)
     }
 
-    /// One weight a column of each matrix, matrix after matrix.
-    pub fn importance(&self, name: &str) -> Option<Vec<f32>> {
-        self.imatrix.importance(name)
+    /// Whether the matrix has an entry of this name.
+    pub fn knows(&self, name: &str) -> bool {
+        self.index.entries.contains_key(name)
+    }
+
+    /// Whether the matrix has data for the keys of latent attention only together with the values.
+    pub fn lacks_keys_alone(&self, name: &str) -> bool {
+        in_other_layout(name, ".attn_k_b.", ".attn_kv_b.")
+            .is_some_and(|other| self.index.entries.contains_key(&other))
+    }
+
+    fn found(&self, entry: &str, layout: Layout, n_cols: u64) -> Found {
+        let place = &self.index.entries[entry];
+        Found {
+            entry: entry.to_owned(),
+            layout,
+            n_cols,
+            unseen: place.unseen().collect(),
+            n_counts: place.counts.len(),
+            zero_groups: place.zero_groups,
+        }
+    }
+
+    /// The weights of a matrix's columns: mean squares; 1 for a matrix that saw nothing; a small weight in place of
+    /// zeros that fill a whole group. Reads the file.
+    ///
+    /// # Errors
+    /// A read that fails.
+    pub fn matrix(&self, found: &Found, matrix: usize) -> Result<Vec<f32>> {
+        let n = found.n_cols;
+        let read = |i: u64| {
+            let values = self.index.mean_squares(&found.entry, i * n..(i + 1) * n);
+            Ok::<_, Failure>(
+                values
+                    .map_err(failure)?
+                    .expect("the length was compared when it was found"),
+            )
+        };
+        let mut values = match found.layout {
+            Layout::Own => read(matrix as u64)?,
+            Layout::Shared => read(0)?,
+            Layout::Heads(n_heads) => {
+                let mut sums = vec![0.0_f64; n as usize];
+                for head in 0..n_heads {
+                    for (sum, v) in sums.iter_mut().zip(read(head)?) {
+                        *sum += f64::from(v);
+                    }
+                }
+                sums.iter().map(|s| (s / n_heads as f64) as f32).collect()
+            }
+        };
+        lift_zeros(&mut values);
+        Ok(values)
+    }
+}
+
+fn failure(e: gguf_imatrix_format::Error) -> Failure {
+    match e {
+        gguf_imatrix_format::Error::Container(e) => match Failure::from(e) {
+            Failure::Input(text) => Failure::Input(format!("importance matrix: {text}")),
+            other => other,
+        },
+        e => Failure::Input(format!("importance matrix {e}")),
+    }
+}
+
+/// A name with `part` replaced, if it is there.
+fn in_other_layout(name: &str, part: &str, other: &str) -> Option<String> {
+    name.contains(part).then(|| name.replacen(part, other, 1))
+}
+
+/// Gives aligned groups of columns that are all zero a small weight: a block's scale would follow from nothing.
+fn lift_zeros(values: &mut [f32]) {
+    let is_zero = |group: &[f32]| group.iter().all(|v| *v == 0.0);
+    if !values.chunks(GROUP).any(is_zero) {
+        return;
+    }
+    let sum: f64 = values.iter().map(|v| f64::from(*v)).sum();
+    let small = if sum > 0.0 {
+        ((sum / values.len() as f64 * ZERO_SHARE) as f32).max(LEAST)
+    } else {
+        1.0
+    };
+    for group in values.chunks_mut(GROUP) {
+        if is_zero(group) {
+            group.fill(small);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_groups_of_zeros_are_lifted() {
+        let mut some: Vec<f32> = (0..64).map(|i| (i % 16) as f32).collect();
+        let before = some.clone();
+        lift_zeros(&mut some);
+        assert_eq!(some, before);
+        some[16..32].fill(0.0);
+        lift_zeros(&mut some);
+        assert_eq!((&some[..16], &some[32..]), (&before[..16], &before[32..]));
+        let lifted = some[16];
+        assert!(lifted > 0.0 && lifted < 0.01 && some[16..32].iter().all(|v| *v == lifted));
+        let mut none = vec![0.0; 40];
+        lift_zeros(&mut none);
+        assert_eq!(none, vec![1.0; 40]);
+        let mut tiny = vec![0.0; 32];
+        tiny[0] = 1e-38;
+        lift_zeros(&mut tiny);
+        assert_eq!(tiny[16], LEAST);
     }
 }

@@ -23,100 +23,23 @@
 //! user asked for by name is never replaced in silence.
 
 mod args;
+mod engine;
 mod guide;
+mod job;
 mod metadata;
 pub mod plan;
 pub mod policy;
 mod report;
-mod stream;
-
-use std::path::Path;
-use std::time::Instant;
-
-use gguf::atomic::AtomicFile;
-use gguf::{GgufFile, Writer};
-use gguf_cli::{Failure, Progress, Result, Unit, count, print_data, print_json};
+mod request;
+mod run;
+mod shards;
+mod source;
+mod verify;
 
 pub use args::Args;
 pub use guide::Guide;
 
-use args::Job;
-use plan::Plan;
-
 /// The program.
 pub fn main() -> std::process::ExitCode {
-    gguf_cli::run(|args: Args| run(&args))
-}
-
-fn run(args: &Args) -> Result<()> {
-    let job = args.job()?;
-    let guide = args
-        .imatrix_path()
-        .map(|p| Guide::load(p, &args.include_weights, &args.exclude_weights))
-        .transpose()?;
-    let wish = args.wish(&job, guide.is_some())?;
-    let file = GgufFile::open(&job.input)?;
-    file.require_sound()?;
-    let mut plan = Plan::new(&file, &wish, guide.as_ref(), args.allow_requantize, args.reserve)?;
-    if args.strict && plan.n_fallback > 0 {
-        let what = format!(
-            "`--strict` forbids fallback types, found {} that would get one",
-            count(plan.n_fallback as u64, "tensor")
-        );
-        return Err(Failure::Input(what));
-    }
-    let out = match output(args, &job, &file, &plan) {
-        Ok(out) => Some(out).filter(|_| !args.dry_run),
-        Err(e) if args.dry_run => {
-            plan.warnings.push(e.to_string());
-            None
-        }
-        Err(e) => return Err(e),
-    };
-    let progress = Progress::new("quantize", plan.source_bytes(), Unit::Bytes, args.talk.quiet);
-    plan.warnings.iter().for_each(|line| gguf_cli::warn(line));
-    plan.notes.iter().for_each(|line| progress.note(line));
-    let Some(out) = out else {
-        progress.finish();
-        return print_plan(args, &job, &plan);
-    };
-    let start = Instant::now();
-    let mut writer = Writer::new(out, &plan.layout)?;
-    let pool = gguf_cli::thread_pool(job.threads)?;
-    pool.install(|| stream::run(&file, &plan, guide.as_ref(), &mut writer, &|n| progress.add(n)))?;
-    writer.finish()?.commit()?;
-    let took = start.elapsed();
-    progress.note(&report::summary(&job, &plan, Some(took)));
-    progress.finish();
-    if args.json {
-        print_json(&report::of(&job, &plan, Some(took)))
-    } else {
-        Ok(())
-    }
-}
-
-fn print_plan(args: &Args, job: &Job, plan: &Plan) -> Result<()> {
-    if args.json {
-        return print_json(&report::of(job, plan, None));
-    }
-    print_data(&format!(
-        "{}\n{}",
-        report::table(plan),
-        report::summary(job, plan, None)
-    ))
-}
-
-/// Starts the output; what cannot be written is refused here, before any work.
-fn output(args: &Args, job: &Job, file: &GgufFile, plan: &Plan) -> Result<AtomicFile> {
-    let shards = file.parts().iter().map(gguf::Part::path);
-    let inputs: Vec<&Path> = std::iter::once(job.input.as_path())
-        .chain(shards)
-        .chain(args.imatrix_path())
-        .collect();
-    Ok(AtomicFile::create(
-        &job.output,
-        args.output.force,
-        &inputs,
-        Some(plan.layout.total_bytes),
-    )?)
+    gguf_cli::run(|args: Args| run::run(&args))
 }

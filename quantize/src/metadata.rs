@@ -1,10 +1,12 @@
 //! The metadata of the output.
 
-use gguf::Metadata;
-use gguf_cli::ReserveArgs;
-use gguf_models::file_type::FileType;
+use gguf::{GgufFile, Metadata};
+use gguf_cli::file_name;
 
 use crate::guide::Guide;
+use crate::job::Target;
+use crate::request::Request;
+use crate::source;
 
 /// The version of the block formats, in `general.quantization_version`.
 const QUANTIZATION_VERSION: u32 = 2;
@@ -12,25 +14,35 @@ const QUANTIZATION_VERSION: u32 = 2;
 /// Longest string, in bytes, that readers of these keys take.
 const MAX_TEXT: usize = 127;
 
-/// The source's pairs in order, then what quantizing adds, then room for edits. Shard keys go, since the output is
-/// one file, and so does the source's room. Only base names are written, so that no private folder gets out.
-/// Without a file type the source's stays.
+/// Begin of the keys that say how a file was quantized.
+const PROVENANCE: &str = "quantize.";
+
+/// The source's pairs in order, then what quantizing adds, then room for edits. Shard keys go, since the output's are
+/// its own, and so do the source's room and what it says of how it was quantized itself, unless its tensors are
+/// copied. Only base names are written, so that no private folder gets out. Without a file type the source's stays.
+/// The digest of the source is known at the end only; something of its size stands for it.
 pub(crate) fn of_output(
     source: &Metadata,
-    file_type: Option<&FileType>,
+    request: &Request,
+    target: &Target,
     guide: Option<&Guide>,
-    reserve: ReserveArgs,
+    file: &GgufFile,
 ) -> Metadata {
+    let is_copy = target.file_type.is_none();
+    let stays = |key: &str| !key.starts_with("split.") && (is_copy || !key.starts_with(PROVENANCE));
     let mut out: Metadata = source
         .iter()
-        .filter(|(key, _)| !key.starts_with("split."))
+        .filter(|(key, _)| stays(key))
         .map(|(k, v)| (k, v.clone()))
         .collect();
     out.set(gguf::key::QUANTIZATION_VERSION, QUANTIZATION_VERSION.into());
-    match (file_type, out.get(gguf::key::FILE_TYPE).cloned()) {
+    match (target.file_type, out.get(gguf::key::FILE_TYPE).cloned()) {
         (Some(t), _) => out.set(gguf::key::FILE_TYPE, t.id.into()),
         (None, Some(kept)) => out.set(gguf::key::FILE_TYPE, kept),
         (None, None) => {}
+    }
+    for (key, value) in &request.pairs {
+        out.set(key, value.clone());
     }
     if let Some(g) = guide {
         out.set("quantize.imatrix.file", shorten(&g.file).into());
@@ -44,8 +56,19 @@ pub(crate) fn of_output(
         if g.chunk_count() > 0 {
             out.set("quantize.imatrix.chunks_count", g.chunk_count().into());
         }
+        out.set("quantize.imatrix.sha256", g.digest.to_string().into());
     }
-    reserve.add_to(&mut out);
+    let version = concat!("gguf-quantize ", env!("CARGO_PKG_VERSION"));
+    out.set("quantize.version", version.into());
+    out.set("quantize.recipe", request.recipe(target).into());
+    let name = file_name(file.path());
+    out.set("quantize.source.file", shorten(&name).into());
+    if request.hashes_source {
+        out.set(source::SHA256, source::placeholder(file));
+    } else {
+        out.remove(source::SHA256);
+    }
+    request.reserve.add_to(&mut out);
     out
 }
 
@@ -61,52 +84,6 @@ fn shorten(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gguf::Value;
-    use gguf_models::file_type;
-
-    #[test]
-    fn keys_move_to_the_end_and_shard_keys_go() {
-        let mut source = Metadata::new();
-        for (key, value) in [
-            ("general.file_type", 32_u32),
-            ("split.count", 1),
-            (gguf::key::PAD, 0),
-            ("llama.block_count", 2),
-        ] {
-            source.set(key, value.into());
-        }
-        let none = ReserveArgs::default();
-        let out = of_output(&source, file_type::by_name("Q8_0"), None, none);
-        let keys: Vec<_> = out.iter().map(|(k, _)| k).collect();
-        assert_eq!(
-            keys,
-            [
-                "llama.block_count",
-                "general.quantization_version",
-                "general.file_type"
-            ]
-        );
-        assert_eq!(out.get("general.file_type"), Some(&Value::U32(7)));
-        assert_eq!(
-            of_output(&source, None, None, none).get("general.file_type"),
-            Some(&Value::U32(32))
-        );
-    }
-
-    #[test]
-    fn room_is_the_last_key() {
-        let source: Metadata = [(gguf::key::PAD, Value::from(vec![0_u8; 5]))]
-            .into_iter()
-            .collect();
-        let room = ReserveArgs {
-            reserve_metadata: Some(7),
-        };
-        let out = of_output(&source, file_type::by_name("Q8_0"), None, room);
-        assert_eq!(
-            out.iter().last(),
-            Some((gguf::key::PAD, &Value::from(vec![0_u8; 7])))
-        );
-    }
 
     #[test]
     fn long_names_end_at_a_character() {

@@ -1,18 +1,34 @@
 //! Plans and results for people and for programs.
 
+use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
-use gguf_cli::{count, human_bytes};
+use gguf::atomic::AtomicFile;
+use gguf_cli::{Result, count, human_bytes};
 use serde::Serialize;
 
-use crate::args::Job;
+use crate::job::{Job, Target};
 use crate::plan::{Coverage, Plan};
+use crate::shards::Shards;
+use crate::verify::{self, Loss, TensorLoss};
+
+/// What there is to say of one target.
+pub(crate) struct View<'a> {
+    pub(crate) target: &'a Target,
+    pub(crate) plan: &'a Plan,
+    pub(crate) shards: &'a Shards,
+    /// What sampled rows of each tensor lost; empty before the work and without verification.
+    pub(crate) losses: &'a [Option<Loss>],
+    /// `None` for a plan.
+    pub(crate) took: Option<Duration>,
+}
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report<'a> {
     input: String,
-    output: String,
+    outputs: Vec<String>,
     file_type: &'a str,
     bytes: u64,
     data_bytes: u64,
@@ -23,6 +39,8 @@ pub(crate) struct Report<'a> {
     seconds: Option<f64>,
     warnings: &'a [String],
     notes: &'a [String],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    roles: Vec<RoleLoss<'a>>,
     tensors: Vec<Row<'a>>,
 }
 
@@ -39,27 +57,106 @@ struct Row<'a> {
     importance: Option<f64>,
 }
 
-/// Plan, or with `took` the result.
-pub(crate) fn of<'a>(job: &Job, plan: &'a Plan, took: Option<Duration>) -> Report<'a> {
-    let steps = plan.steps.iter().zip(&plan.layout.tensors);
-    let tensors = steps.map(|(s, out)| Row {
-        name: &s.source.name,
+/// What encoding lost in one part of the model.
+#[derive(Debug, Serialize)]
+pub(crate) struct RoleLoss<'a> {
+    role: &'a str,
+    sampled_rows: u64,
+    weighted_error: f64,
+    error: f64,
+}
+
+/// What `--report` writes; `gguf-inspect report --errors` reads it.
+#[derive(Debug, Serialize)]
+struct LossFile<'a> {
+    tool: &'a str,
+    input: String,
+    outputs: Vec<Losses<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Losses<'a> {
+    file_type: &'a str,
+    roles: Vec<RoleLoss<'a>>,
+    tensors: Vec<TensorLoss<'a>>,
+}
+
+fn role_losses<'a>(view: &View<'a>) -> Vec<RoleLoss<'a>> {
+    let losses = verify::role_losses(&view.plan.steps, view.losses).into_iter();
+    losses
+        .map(|(role, loss)| RoleLoss {
+            role,
+            sampled_rows: loss.n_rows,
+            weighted_error: loss.weighted_error(),
+            error: loss.error(),
+        })
+        .collect()
+}
+
+/// Writes the losses of all tensors as JSON.
+pub(crate) fn write_losses(
+    path: &Path,
+    force: bool,
+    inputs: &[&Path],
+    job: &Job,
+    views: &[View<'_>],
+) -> Result<()> {
+    let outputs = views.iter().map(|view| Losses {
+        file_type: view.target.type_name,
+        roles: role_losses(view),
+        tensors: verify::tensor_losses(&view.plan.steps, view.losses),
+    });
+    let mut json = serde_json::to_vec_pretty(&LossFile {
+        tool: concat!("gguf-quantize ", env!("CARGO_PKG_VERSION")),
+        input: gguf_cli::file_name(&job.input).into_owned(),
+        outputs: outputs.collect(),
+    })
+    .expect("numbers and texts are JSON");
+    json.push(b'\n');
+    let mut out = AtomicFile::create(path, force, inputs, Some(json.len() as u64))?;
+    out.write_all(&json)
+        .map_err(|e| gguf::Error::from_write(e, path))?;
+    Ok(out.commit()?)
+}
+
+/// What was lost, a line for each part of the model.
+pub(crate) fn losses(view: &View<'_>) -> Vec<String> {
+    let line = |r: RoleLoss<'_>| {
+        format!(
+            "{}: relative error {:.3e} weighted, {:.3e} plain ({} sampled)",
+            r.role,
+            r.weighted_error,
+            r.error,
+            count(r.sampled_rows, "row")
+        )
+    };
+    role_losses(view).into_iter().map(line).collect()
+}
+
+/// The plan, or with `took` the result.
+pub(crate) fn of<'a>(job: &Job, view: &View<'a>) -> Report<'a> {
+    let View {
+        target,
+        plan,
+        shards,
+        took,
+        ..
+    } = *view;
+    let steps = plan.steps.iter().zip(shards.tensor_bytes());
+    let tensors = steps.map(|(s, n_bytes)| Row {
+        name: &s.name,
         shape: s.source.shape.dims(),
         from: s.from.name,
         to: s.to.name,
-        reason: s.reason.to_string(),
-        bytes: out.n_bytes,
-        importance: match s.coverage {
-            Coverage::Unused => None,
-            Coverage::Missing => Some(0.0),
-            Coverage::Share(share) => Some(share),
-        },
+        reason: plan.why(s),
+        bytes: n_bytes,
+        importance: s.coverage.share(),
     });
     Report {
         input: job.input.display().to_string(),
-        output: job.output.display().to_string(),
-        file_type: job.type_name,
-        bytes: plan.layout.total_bytes,
+        outputs: shards.paths().iter().map(|p| p.display().to_string()).collect(),
+        file_type: target.type_name,
+        bytes: shards.total_bytes(),
         data_bytes: plan.data_bytes(),
         bits_per_weight: plan.bits_per_weight(),
         tensors_chosen: plan.n_chosen,
@@ -67,32 +164,33 @@ pub(crate) fn of<'a>(job: &Job, plan: &'a Plan, took: Option<Duration>) -> Repor
         seconds: took.map(|t| t.as_secs_f64()),
         warnings: &plan.warnings,
         notes: &plan.notes,
+        roles: role_losses(view),
         tensors: tensors.collect(),
     }
 }
 
 /// The plan as a table, a row a tensor.
-pub(crate) fn table(plan: &Plan) -> String {
-    let rows: Vec<Vec<String>> = plan
-        .steps
-        .iter()
-        .zip(&plan.layout.tensors)
-        .map(|(s, out)| {
+pub(crate) fn table(view: &View<'_>) -> String {
+    let steps = view.plan.steps.iter();
+    let rows: Vec<Vec<String>> = steps
+        .zip(view.shards.tensor_bytes())
+        .map(|(s, n_bytes)| {
             let importance = match s.coverage {
                 Coverage::Unused => String::new(),
                 Coverage::Missing => "none".to_owned(),
-                Coverage::Share(share) => format!("{:.0} %", share * 100.0),
+                Coverage::Neutral => "neutral".to_owned(),
+                Coverage::Found(ref found) => format!("{:.0} %", found.share() * 100.0),
             };
-            let name = s.source.name.clone();
+            let name = s.name.clone();
             let (from, to) = (s.from.name.to_owned(), s.to.name.to_owned());
             vec![
                 name,
                 s.source.shape.to_string(),
                 from,
                 to,
-                s.reason.to_string(),
+                view.plan.why(s),
                 importance,
-                out.n_bytes.to_string(),
+                n_bytes.to_string(),
             ]
         })
         .collect();
@@ -104,15 +202,25 @@ pub(crate) fn table(plan: &Plan) -> String {
 }
 
 /// One line: what comes out.
-pub(crate) fn summary(job: &Job, plan: &Plan, took: Option<Duration>) -> String {
+pub(crate) fn summary(view: &View<'_>) -> String {
+    let View {
+        plan, shards, took, ..
+    } = *view;
     let time = took.map_or(String::new(), |t| format!(", {:.1} s", t.as_secs_f64()));
+    let path = shards
+        .paths()
+        .first()
+        .map_or_else(String::new, |p| p.display().to_string());
+    let set = match shards.paths().len() {
+        1 => String::new(),
+        n => format!(" and {} more", n - 1),
+    };
     format!(
-        "{} `{}`: {}, {} bytes ({}), {:.3} bits per weight, {} of {} encoded{time}",
+        "{} `{path}`{set}: {}, {} bytes ({}), {:.3} bits per weight, {} of {} encoded{time}",
         if took.is_some() { "wrote" } else { "would write" },
-        job.output.display(),
-        job.type_name,
-        plan.layout.total_bytes,
-        human_bytes(plan.layout.total_bytes),
+        view.target.type_name,
+        shards.total_bytes(),
+        human_bytes(shards.total_bytes()),
         plan.bits_per_weight(),
         plan.steps.iter().filter(|s| !s.is_copy()).count(),
         count(plan.steps.len() as u64, "tensor"),

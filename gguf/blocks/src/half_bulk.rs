@@ -1,5 +1,7 @@
 //! Conversion between f32 and the 16-bit float types. Whole numbers only, so any machine gives the same bits.
 
+use crate::{Cpu, Level};
+
 /// The value of a half. Exact; a NaN comes out quiet, with its payload.
 #[inline]
 pub fn f16_to_f32(bits: u16) -> f32 {
@@ -54,7 +56,12 @@ pub fn f32_to_bf16(value: f32) -> u16 {
 
 /// Little-endian halves to f32; `out` has as many elements as `src`.
 pub fn f16_slice_to_f32(src: &[[u8; 2]], out: &mut [f32]) {
-    each(src, out, |&h, o| *o = f16_to_f32(u16::from_le_bytes(h)));
+    assert_eq!(src.len(), out.len(), "both sides have as many elements");
+    match Cpu::best().level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => crate::x86::halves_to_f32(src, out),
+        _ => each(src, out, |&h, o| *o = f16_to_f32(u16::from_le_bytes(h))),
+    }
 }
 
 /// f32 to little-endian halves; `out` has as many elements as `src`.
@@ -107,6 +114,21 @@ mod tests {
             let nan = bits & 0x7fff > 0x7c00;
             let expected = if nan { bits & 0x8000 | 0x7e00 } else { bits };
             assert_eq!(f32_to_f16(value), expected, "{bits:#06x}");
+        }
+    }
+
+    #[test]
+    fn slices_are_converted_like_single_halves() {
+        // As many that some are left over by any number that is converted at a time.
+        let halves: Vec<[u8; 2]> = (0..=u16::MAX).chain(0..13).map(u16::to_le_bytes).collect();
+        let mut values = vec![0.0; halves.len()];
+        f16_slice_to_f32(&halves, &mut values);
+        for (half, value) in halves.into_iter().zip(values) {
+            assert_eq!(
+                value.to_bits(),
+                f16_to_f32(u16::from_le_bytes(half)).to_bits(),
+                "{half:?}"
+            );
         }
     }
 

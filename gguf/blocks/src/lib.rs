@@ -54,6 +54,7 @@
 )]
 
 pub mod activation;
+mod blocks32;
 mod cpu;
 mod format;
 mod geometry;

@@ -18,8 +18,14 @@ pub(crate) fn nearest_fp4(values: &[f32; 16], x: f32) -> u8 {
 }
 
 /// 32 four-bit codes: `j` in the low half of byte `j`, `j + 16` in the high half.
+#[inline(always)]
 pub(crate) fn nibbles(codes: &[u8; 32]) -> [u8; 16] {
-    std::array::from_fn(|j| codes[j] & 15 | codes[j + 16] << 4)
+    let mut qs = [0; 16];
+    let (low, high) = codes.split_at(16);
+    for (q, (low, high)) in qs.iter_mut().zip(low.iter().zip(high)) {
+        *q = low & 15 | high << 4;
+    }
+    qs
 }
 
 /// What [`nibbles`] packed.
@@ -34,12 +40,15 @@ pub(crate) fn from_nibbles(qs: &[u8; 16]) -> [u8; 32] {
 }
 
 /// The fifth bits of 32 codes, little-endian.
+#[inline(always)]
 pub(crate) fn fifth_bits(codes: &[u8; 32]) -> [u8; 4] {
-    codes
-        .iter()
-        .enumerate()
-        .fold(0, |bits, (i, c)| bits | u32::from(c >> 4 & 1) << i)
-        .to_le_bytes()
+    let mut bits = [0; 4];
+    for (bits, codes) in bits.iter_mut().zip(codes.as_chunks::<8>().0) {
+        // The product brings bit `8 · i` to bit `56 + i`.
+        let fifth = u64::from_le_bytes(*codes) >> 4 & 0x0101_0101_0101_0101;
+        *bits = (fifth.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8;
+    }
+    bits
 }
 
 /// Five-bit codes from [`nibbles`] and [`fifth_bits`].
@@ -53,11 +62,18 @@ pub(crate) fn with_fifth_bits(qs: &[u8; 16], qh: [u8; 4]) -> [u8; 32] {
 }
 
 /// 256 two-bit codes: code `i` at bit `2 · (i % 128 / 32)` of byte `32 · (i / 128) + i % 32`.
+#[inline(always)]
 pub(crate) fn two_bits(codes: &[u8; 256]) -> [u8; 64] {
-    std::array::from_fn(|byte| {
-        let first = byte / 32 * 128 + byte % 32;
-        (0..4).fold(0, |bits, j| bits | (codes[first + 32 * j] & 3) << (2 * j))
-    })
+    let mut qs = [0; 64];
+    let groups = codes.as_chunks::<32>().0;
+    for (half, qs) in qs.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        for j in 0..4 {
+            for (q, code) in qs.iter_mut().zip(&groups[4 * half + j]) {
+                *q |= (code & 3) << (2 * j);
+            }
+        }
+    }
+    qs
 }
 
 /// What [`two_bits`] packed.
@@ -73,22 +89,29 @@ pub(crate) fn from_two_bits(qs: &[u8; 64]) -> [u8; 256] {
     codes
 }
 
-/// 256 single bits: bit `i / 32` of byte `i % 32`.
-pub(crate) fn striped_bits(bit: impl Fn(usize) -> bool) -> [u8; 32] {
-    std::array::from_fn(|e| (0..8).fold(0, |byte, g| byte | u8::from(bit(32 * g + e)) << g))
+/// One bit of 256 codes: that of code `i` becomes bit `i / 32` of byte `i % 32`.
+#[inline(always)]
+pub(crate) fn striped_bits(codes: &[u8; 256], bit: u32) -> [u8; 32] {
+    let mut bits = [0; 32];
+    for (g, codes) in codes.as_chunks::<32>().0.iter().enumerate() {
+        for (bits, code) in bits.iter_mut().zip(codes) {
+            *bits |= (code >> bit & 1) << g;
+        }
+    }
+    bits
 }
 
 /// Eight groups of 32 four-bit codes: groups `2 · g` in the low halves of bytes `32 · g ..`, `2 · g + 1` in the high.
-pub(crate) fn nibble_halves(codes: &[[u8; 32]; 8]) -> [u8; 128] {
-    std::array::from_fn(|byte| {
-        let (g, e) = (byte / 32, byte % 32);
-        codes[2 * g][e] & 15 | codes[2 * g + 1][e] << 4
-    })
-}
-
-/// The codes of 16 sub-blocks in one array.
-pub(crate) fn flatten(codes: &[[u8; 16]; 16]) -> [u8; 256] {
-    std::array::from_fn(|i| codes[i / 16][i % 16])
+#[inline(always)]
+pub(crate) fn nibble_halves(codes: &[u8; 256]) -> [u8; 128] {
+    let mut qs = [0; 128];
+    let groups = codes.as_chunks::<32>().0;
+    for (g, qs) in qs.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        for (q, (low, high)) in qs.iter_mut().zip(groups[2 * g].iter().zip(&groups[2 * g + 1])) {
+            *q = low & 15 | high << 4;
+        }
+    }
+    qs
 }
 
 /// Four-bit numbers in pairs, the first of each in the low half.

@@ -5,10 +5,13 @@ use crate::Importance;
 use crate::half_bulk::f32_to_f16;
 use crate::rows::{self, Stored, half};
 use crate::search::{
-    Affine, Grid, LANES, affine_plain, affine_weighted, clamp, lane_sums, nint, positive, spread,
-    sum_of_squares, transpose, weighted_grid,
+    Affine, Grid, affine_plain, affine_weighted, lane_sums, nint, positive, split, spread, sums_of_squares,
+    transpose, weighted_grid,
 };
+use crate::simd::{LANES, Lanes, Simd};
 
+/// Sub-blocks of a super-block.
+const SUBS: usize = 8;
 /// Values of a sub-block.
 const SUB: usize = 32;
 
@@ -46,112 +49,172 @@ pub(crate) struct SuperBlock {
     pub(crate) dmin: [u8; 2],
     /// Packed scales and minima.
     pub(crate) scales: [u8; 12],
-    /// The codes of each sub-block.
-    pub(crate) codes: [[u8; SUB]; LANES],
+    /// The codes in order.
+    pub(crate) codes: [u8; 256],
 }
 
-/// Encodes one row; `pack` makes the type's block of each super-block.
-pub(crate) fn encode_row<B: Stored>(
+/// A type of such super-blocks.
+pub(crate) trait SixBit: Stored {
+    /// Starting scales without importance, and the largest code.
+    const GRID: Grid;
+
+    /// The block. To be `#[inline(always)]`.
+    fn pack(encoded: &SuperBlock) -> Self;
+}
+
+/// Encodes one row.
+#[inline(always)]
+pub(crate) fn encode_row<S: Simd, B: SixBit>(
+    simd: S,
     src: &[f32],
     importance: Importance<'_>,
-    grid: &Grid,
     out: &mut [u8],
-    pack: impl Fn(&SuperBlock) -> B,
 ) {
     let (groups, blocks) = rows::pairs::<B, 256>(src, out);
-    match importance {
-        Importance::None => {
-            for (x, block) in groups.iter().zip(blocks) {
-                *block = pack(&plain(x, grid));
-            }
-        }
-        Importance::Column(weights) => {
-            let weights = rows::weights::<256>(src, weights);
-            let grid = weighted_grid(grid.n_max);
-            for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
-                *block = pack(&weighted(x, w, &grid));
-            }
+    let importance = match importance {
+        Importance::None => None,
+        Importance::Column(weights) => Some(rows::weights::<256>(src, weights)),
+    };
+    // Lanes are the sub-blocks of two super-blocks; the last of an odd number stands for both.
+    for (i, blocks) in blocks.chunks_mut(2).enumerate() {
+        let last = 2 * i + blocks.len() - 1;
+        let x = [&groups[2 * i], &groups[last]];
+        let found = match importance {
+            None => plain(simd, x, &B::GRID),
+            Some(w) => weighted(simd, x, [&w[2 * i], &w[last]], &weighted_grid(B::GRID.n_max)),
+        };
+        for (k, block) in blocks.iter_mut().enumerate() {
+            *block = B::pack(&finish(simd, x[k], B::GRID.n_max, k, &found));
         }
     }
 }
 
-/// Encodes without importance, by the error weighted with how far each value stands out.
-fn plain(x: &[f32; 256], grid: &Grid) -> SuperBlock {
-    let lanes = sub_lanes(x);
-    let mut weights = [[0.0; LANES]; SUB];
-    let mut square = [0.0; LANES];
-    for x in &lanes {
-        for j in 0..LANES {
-            square[j] += x[j] * x[j];
-        }
-    }
-    let average = square.map(|s| (s / 32.0).sqrt());
-    for (w, x) in weights.iter_mut().zip(&lanes) {
-        for j in 0..LANES {
-            w[j] = average[j] + x[j].abs();
-        }
-    }
-    let found = affine_plain::<SUB, false>(&lanes, &weights, grid);
-
-    let (scale_unit, scales) = round_to_six_bits(&found.scale);
-    let (min_unit, mins) = round_to_six_bits(&found.min);
-    finish(x, grid.n_max, &found, (scale_unit, scales), (min_unit, mins))
+/// What was found for two super-blocks: the searches of their sub-blocks, the units of scales and minima, and both in
+/// those units, in order of the sub-blocks.
+struct Found {
+    search: Affine,
+    scale_unit: [f32; 2],
+    min_unit: [f32; 2],
+    scales: [u8; LANES],
+    mins: [u8; LANES],
 }
 
-/// Encodes with importance.
-fn weighted(x: &[f32; 256], importance: &[f32; 256], grid: &Grid) -> SuperBlock {
-    let sigma2 = 2.0 * sum_of_squares(x) / 256.0;
-    let weights = sub_lanes(&spread(x, importance, sigma2));
-    let found = affine_weighted(&sub_lanes(x), &weights, grid);
-    let sub_weight = lane_sums(&weights);
-    let (mut scales, mut mins) = ([0; LANES], [0; LANES]);
-    let scale_unit = positive(63.0, &found.scale, &sub_weight, &mut scales);
-    let min_unit = positive(63.0, &found.min, &sub_weight, &mut mins);
-    finish(x, grid.n_max, &found, (scale_unit, scales), (min_unit, mins))
+/// Searches without importance, by the error weighted with how far each value stands out.
+#[inline(always)]
+fn plain<S: Simd>(simd: S, x: [&[f32; 256]; 2], grid: &Grid) -> Found {
+    let x = sub_lanes(simd, x);
+    let mut square = simd.splat(0.0);
+    for x in &x {
+        square = square + *x * *x;
+    }
+    let average = (square / simd.splat(32.0)).sqrt();
+    let mut w = x;
+    for w in &mut w {
+        *w = average + w.abs();
+    }
+    let search = affine_plain::<S, SUB, false>(simd, &x, &w, grid);
+
+    let mut found = Found {
+        search,
+        scale_unit: [0.0; 2],
+        min_unit: [0.0; 2],
+        scales: [0; LANES],
+        mins: [0; LANES],
+    };
+    for k in 0..2 {
+        let subs = SUBS * k..SUBS * (k + 1);
+        found.scale_unit[k] = round_to_six_bits(&search.scale[subs.clone()], &mut found.scales[subs.clone()]);
+        found.min_unit[k] = round_to_six_bits(&search.min[subs.clone()], &mut found.mins[subs]);
+    }
+    found
+}
+
+/// Searches with importance.
+#[inline(always)]
+fn weighted<S: Simd>(simd: S, x: [&[f32; 256]; 2], importance: [&[f32; 256]; 2], grid: &Grid) -> Found {
+    let sigma2 = sums_of_squares(x[0], x[1]).map(|sum| 2.0 * sum / 256.0);
+    let sigma2 = std::array::from_fn(|j| sigma2[j / SUBS]);
+    let x = sub_lanes(simd, x);
+    let mut w = sub_lanes(simd, importance);
+    spread::<S, SUB>(&x, &mut w, simd.load(&sigma2));
+    let search = affine_weighted(simd, &x, &w, grid);
+
+    // Four searches side by side: scales and minima of the first super-block, then of the second.
+    let sub_weights = lane_sums(simd, &w).to_array();
+    let (mut values, mut weights) = ([simd.splat(0.0); SUBS], [simd.splat(0.0); SUBS]);
+    for e in 0..SUBS {
+        let mut lanes = [0.0; LANES];
+        (lanes[0], lanes[1]) = (search.scale[e], search.min[e]);
+        (lanes[2], lanes[3]) = (search.scale[SUBS + e], search.min[SUBS + e]);
+        values[e] = simd.load(&lanes);
+        (lanes[0], lanes[1]) = (sub_weights[e], sub_weights[e]);
+        (lanes[2], lanes[3]) = (sub_weights[SUBS + e], sub_weights[SUBS + e]);
+        weights[e] = simd.load(&lanes);
+    }
+    let (units, codes) = positive(simd, 63.0, &values, &weights);
+    let units = units.to_array();
+    let mut found = Found {
+        search,
+        scale_unit: [units[0], units[2]],
+        min_unit: [units[1], units[3]],
+        scales: [0; LANES],
+        mins: [0; LANES],
+    };
+    for (e, codes) in codes.into_iter().enumerate() {
+        let codes = codes.to_array().map(|code| code as u8);
+        (found.scales[e], found.mins[e]) = (codes[0], codes[1]);
+        (found.scales[SUBS + e], found.mins[SUBS + e]) = (codes[2], codes[3]);
+    }
+    found
 }
 
 /// The sub-blocks side by side.
-fn sub_lanes(x: &[f32; 256]) -> [[f32; LANES]; SUB] {
-    let subs = x.as_chunks::<SUB>().0;
-    transpose(std::array::from_fn(|j| &subs[j]))
-}
-
-/// Six-bit codes of numbers and their unit.
-fn round_to_six_bits(values: &[f32; 8]) -> (f32, [u8; 8]) {
-    let max = values.iter().fold(0.0, |m, &v| if v > m { v } else { m });
-    let inverse = if max > 0.0 { 63.0 / max } else { 0.0 };
-    // A negative number wraps round in 8 bits before it is limited.
-    (
-        max / 63.0,
-        values.map(|v| (nint(inverse * v) as i32 as u8).min(63)),
+#[inline(always)]
+fn sub_lanes<S: Simd>(simd: S, x: [&[f32; 256]; 2]) -> [S::Lanes; SUB] {
+    let [a, b] = [x[0].as_chunks::<SUB>().0, x[1].as_chunks::<SUB>().0];
+    transpose(
+        simd,
+        std::array::from_fn(|j| if j < SUBS { &a[j] } else { &b[j - SUBS] }),
     )
 }
 
-/// Chooses the codes again, for the scales and minima as they will be read.
-fn finish(
-    x: &[f32; 256],
-    n_max: f32,
-    found: &Affine<SUB>,
-    (scale_unit, scales): (f32, [u8; 8]),
-    (min_unit, mins): (f32, [u8; 8]),
-) -> SuperBlock {
+/// Six-bit codes of the numbers of a super-block; their unit.
+#[inline(always)]
+fn round_to_six_bits(values: &[f32], codes: &mut [u8]) -> f32 {
+    let max = values.iter().fold(0.0, |m, &v| if v > m { v } else { m });
+    let inverse = if max > 0.0 { 63.0 / max } else { 0.0 };
+    for (code, v) in codes.iter_mut().zip(values) {
+        // A negative number wraps round in 8 bits before it is limited.
+        *code = (nint(inverse * v) as i32 as u8).min(63);
+    }
+    max / 63.0
+}
+
+/// Chooses the codes of super-block `k` again, for the scales and minima as they will be read.
+#[inline(always)]
+fn finish<S: Simd>(simd: S, x: &[f32; 256], n_max: f32, k: usize, found: &Found) -> SuperBlock {
+    let subs = found.scales.as_chunks::<SUBS>().0[k];
     let mut block = SuperBlock {
-        d: f32_to_f16(scale_unit).to_le_bytes(),
-        dmin: f32_to_f16(min_unit).to_le_bytes(),
-        scales: pack(scales, mins),
-        codes: found.codes,
+        d: f32_to_f16(found.scale_unit[k]).to_le_bytes(),
+        dmin: f32_to_f16(found.min_unit[k]).to_le_bytes(),
+        scales: pack(subs, found.mins.as_chunks::<SUBS>().0[k]),
+        codes: [0; 256],
     };
     let (scales, mins) = unpack(&block.scales);
     let (d, dmin) = (half(block.d), half(block.dmin));
-    for (k, (x, codes)) in x.as_chunks::<SUB>().0.iter().zip(&mut block.codes).enumerate() {
-        let scale = d * f32::from(scales[k]);
+    let (zero, n_max) = (simd.splat(0.0), simd.splat(n_max));
+    let codes = block.codes.as_chunks_mut::<SUB>().0;
+    for (e, (x, codes)) in x.as_chunks::<SUB>().0.iter().zip(codes).enumerate() {
+        let scale = d * f32::from(scales[e]);
         if scale == 0.0 {
+            *codes = found.search.codes32(simd, SUBS * k + e, x);
             continue;
         }
-        let min = dmin * f32::from(mins[k]);
-        for (code, x) in codes.iter_mut().zip(x) {
-            *code = clamp(nint((x + min) / scale), 0.0, n_max) as i32 as u8;
-        }
+        let (scale, min) = (simd.splat(scale), simd.splat(dmin * f32::from(mins[e])));
+        let [a, b] = split(simd, x);
+        let a = ((a + min) / scale).nint().clamp(zero, n_max);
+        let b = ((b + min) / scale).nint().clamp(zero, n_max);
+        *codes = simd.low_bytes([a, b]);
     }
     block
 }

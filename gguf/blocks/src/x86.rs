@@ -27,6 +27,7 @@ use std::arch::x86_64::{
 };
 
 use crate::activation::{GROUP, GroupScale, quantize_with};
+use crate::half_bulk::f16_to_f32;
 use crate::kernel::pieces;
 use crate::tile::{Panel, ROWS, Tile};
 
@@ -36,6 +37,24 @@ use crate::tile::{Panel, ROWS, Tile};
 pub(crate) fn load16(bytes: &[u8; 16]) -> __m128i {
     // SAFETY: the reference is to 16 readable bytes, and the load needs no alignment.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// The AVX2 twin of the loop over halves. Reached only for a [`crate::Cpu`] of that level.
+pub(crate) fn halves_to_f32(src: &[[u8; 2]], out: &mut [f32]) {
+    // SAFETY: `half_bulk` calls this for a `Cpu` that has AVX2 and F16C, nothing else does.
+    unsafe { halves_to_f32_avx2(src, out) }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn halves_to_f32_avx2(src: &[[u8; 2]], out: &mut [f32]) {
+    let (pieces, rest) = src.as_flattened().as_chunks::<16>();
+    let (out, rest_out) = out.as_chunks_mut::<8>();
+    for (out, piece) in out.iter_mut().zip(pieces) {
+        store_rows(out, _mm256_cvtph_ps(load16(piece)));
+    }
+    for (out, half) in rest_out.iter_mut().zip(rest.as_chunks().0) {
+        *out = f16_to_f32(u16::from_le_bytes(*half));
+    }
 }
 
 /// Stores 32 bytes.

@@ -90,6 +90,32 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "expected a size of at most 64 bits".to_owned())
 }
 
+/// A number of bytes, not 0, with `K`, `M`, `G` or `T` behind it in decimal units (`2G` is 2,000,000,000 bytes), as
+/// llama.cpp's splitter takes it and upload limits are given. Letters of either case.
+///
+/// # Errors
+/// Everything else, and more than 64 bits hold, in words for a clap parser.
+pub fn parse_decimal_size(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a size such as 500M or 2G".to_owned();
+    let (digits, unit) = match text.char_indices().next_back().ok_or_else(wrong)? {
+        (_, '0'..='9') => (text, 1),
+        (at, 'k' | 'K') => (&text[..at], 1_000),
+        (at, 'm' | 'M') => (&text[..at], 1_000_000),
+        (at, 'g' | 'G') => (&text[..at], 1_000_000_000),
+        (at, 't' | 'T') => (&text[..at], 1_000_000_000_000),
+        _ => return Err(wrong()),
+    };
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let n = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    match n {
+        Some(0) => Err("expected more than 0 bytes".to_owned()),
+        Some(n) => Ok(n),
+        None => Err("expected a size of at most 64 bits".to_owned()),
+    }
+}
+
 /// `-q`, `--quiet`.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct TalkArgs {
@@ -102,7 +128,7 @@ pub struct TalkArgs {
 mod tests {
     use gguf::{Metadata, Value, key};
 
-    use super::{ReserveArgs, parse_reserve, parse_size};
+    use super::{ReserveArgs, parse_decimal_size, parse_reserve, parse_size};
 
     #[test]
     fn sizes_have_binary_units() {
@@ -131,6 +157,16 @@ mod tests {
             assert!(parse_size(text).is_err(), "{text}");
         }
         assert!(parse_reserve("1G").is_err_and(|e| e.contains("at most")));
+    }
+
+    #[test]
+    fn sizes_of_shards_have_decimal_units() {
+        assert_eq!(parse_decimal_size("4M"), Ok(4_000_000));
+        assert_eq!(parse_decimal_size("2g"), Ok(2_000_000_000));
+        assert_eq!(parse_decimal_size("123"), Ok(123));
+        for wrong in ["", "M", "-4M", "4.5M", "4X", "0", "99999999999T", "4 M"] {
+            assert!(parse_decimal_size(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

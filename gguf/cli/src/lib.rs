@@ -32,13 +32,13 @@ mod table;
 mod talk;
 mod text;
 
-pub use args::{OutputArgs, ReserveArgs, TalkArgs, ThreadArgs, parse_size};
+pub use args::{OutputArgs, ReserveArgs, TalkArgs, ThreadArgs, parse_decimal_size, parse_size};
 pub use pool::thread_pool;
 pub use preview::{preview, preview_cut};
 pub use progress::{Progress, Unit};
 pub use run::{run, run_with_default};
 pub use table::{count, human_bytes, human_time, table};
-pub use talk::{print_data, print_json, warn, write_data};
+pub use talk::{print_data, print_json, say, warn, write_data};
 pub use text::{printable, read_text};
 
 /// Why a program stops, by exit code.

@@ -36,6 +36,6 @@ pub fn warn(line: &str) {
 }
 
 /// Writes a line to stderr. There is nobody to tell if that fails.
-pub(crate) fn say(line: &str) {
+pub fn say(line: &str) {
     drop(writeln!(io::stderr().lock(), "{line}"));
 }

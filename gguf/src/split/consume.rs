@@ -12,11 +12,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use super::journal::Journal;
 use super::{ShardName, plan};
 use crate::atomic::{NO_FOLLOW, folder_of, free_bytes, journal_part, rename_new, sync_folder};
+use crate::digest::{self, Digest};
 use crate::pairs::Pairs;
 use crate::{Error, GgufFile, OpenOptions, Result, TensorInfo, copy, key, source};
 
@@ -149,7 +150,7 @@ impl Consume {
         let journal = Journal {
             prefix: prefix.to_owned(),
             head_bytes: data_start,
-            head_sha256: Sha256::digest(&layout.head).into(),
+            head_sha256: Digest::of(&layout.head),
             tensors: set.parts().iter().map(|part| part.tensors.end as u64).collect(),
             ends,
             done: 0,
@@ -342,7 +343,7 @@ impl Consume {
         shard: &GgufFile,
         merged: &GgufFile,
         mut f: impl FnMut(&[u8]) -> Result<()>,
-    ) -> Result<[u8; 32]> {
+    ) -> Result<Digest> {
         let mut hash = Sha256::new();
         for (i, tensor) in self.tensors(no).zip(&shard.tensors) {
             copy::pieces(shard.first().source(), shard.tensor_range(tensor), |bytes| {
@@ -353,7 +354,7 @@ impl Consume {
             hash.update(&padding);
             f(&padding)?;
         }
-        Ok(hash.finalize().into())
+        Ok(Digest(hash.finalize().into()))
     }
 
     /// Bytes of a tensor in the merged file with its padding.
@@ -411,7 +412,7 @@ impl Consume {
             && tensors.last() == Some(&(merged.tensors.len() as u64))
             && ends_fit
             && source.len() >= self.end(*done)
-            && copy::sha256(source, 0..*head_bytes)? == *head_sha256;
+            && digest::of_source(source, 0..*head_bytes, &mut |_| Ok(()))? == *head_sha256;
         if sound {
             return Ok(merged);
         }
@@ -445,10 +446,8 @@ impl Consume {
         }
         let source = source::open(&self.out)?;
         let head = self.journal.head_bytes;
-        Ok(
-            source.len() == self.total_bytes()
-                && copy::sha256(&*source, 0..head)? == self.journal.head_sha256,
-        )
+        Ok(source.len() == self.total_bytes()
+            && digest::of_source(&*source, 0..head, &mut |_| Ok(()))? == self.journal.head_sha256)
     }
 }
 
@@ -504,14 +503,9 @@ fn refuse_more_metadata(set: &GgufFile) -> Result<()> {
 }
 
 /// SHA-256 of a range of the part file, read from the disk again.
-fn sha256(path: &Path, range: Range<u64>, on: &mut dyn FnMut(Step) -> Result<()>) -> Result<[u8; 32]> {
+fn sha256(path: &Path, range: Range<u64>, on: &mut dyn FnMut(Step) -> Result<()>) -> Result<Digest> {
     let source = source::open(path)?;
-    let mut hash = Sha256::new();
-    copy::pieces(&*source, range, |bytes| {
-        hash.update(bytes);
-        on(Step::Bytes(bytes.len() as u64))
-    })?;
-    Ok(hash.finalize().into())
+    digest::of_source(&*source, range, &mut |n| on(Step::Bytes(n)))
 }
 
 /// Drops what the page cache has of a range, so that it is read from the disk.

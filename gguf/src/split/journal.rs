@@ -8,10 +8,9 @@ use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
 use super::MAX_SHARDS;
 use crate::atomic::write_journal;
+use crate::digest::{self, Digest};
 use crate::{Error, Result};
 
 const TITLE: &str = "GGUF merge journal 1";
@@ -25,7 +24,7 @@ pub(super) struct Journal {
     /// Bytes of the merged file's head.
     pub(super) head_bytes: u64,
     /// Its SHA-256.
-    pub(super) head_sha256: [u8; 32],
+    pub(super) head_sha256: Digest,
     /// Number of tensors up to the end of each shard.
     pub(super) tensors: Vec<u64>,
     /// Where each shard's data ends in the merged file.
@@ -34,44 +33,18 @@ pub(super) struct Journal {
     pub(super) done: u32,
 }
 
-fn hex(digest: &[u8]) -> String {
-    digest.iter().fold(String::new(), |mut text, b| {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{b:02x}");
-        text
-    })
-}
-
-fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut digest = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (i, b) in digest.iter_mut().enumerate() {
-        *b = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
-    }
-    Some(digest)
-}
-
 impl Journal {
     fn encode(&self) -> String {
-        let mut text = format!("{TITLE}\nhead {} {}\n", self.head_bytes, hex(&self.head_sha256));
+        let mut text = format!("{TITLE}\nhead {} {}\n", self.head_bytes, self.head_sha256);
         for (n, end) in self.tensors.iter().zip(&self.ends) {
             let _ = writeln!(text, "shard {n} {end}");
         }
         let _ = writeln!(text, "done {}\nname {}", self.done, self.prefix);
-        let digest = hex(&Sha256::digest(&text));
-        let _ = writeln!(text, "sha256 {digest}");
-        text
+        digest::seal(text)
     }
 
     fn decode(text: &str) -> Option<Self> {
-        let body = text.strip_suffix('\n')?;
-        let (body, digest) = body.rsplit_once("sha256 ")?;
-        if unhex(digest)?.as_slice() != Sha256::digest(body).as_slice() {
-            return None;
-        }
-        let mut lines = body.strip_suffix('\n')?.split('\n');
+        let mut lines = digest::unseal(text)?.split('\n');
         if lines.next() != Some(TITLE) {
             return None;
         }
@@ -79,7 +52,7 @@ impl Journal {
         let mut journal = Self {
             prefix: String::new(),
             head_bytes: bytes.parse().ok()?,
-            head_sha256: unhex(digest)?,
+            head_sha256: Digest::parse(digest)?,
             tensors: Vec::new(),
             ends: Vec::new(),
             done: 0,
@@ -140,13 +113,14 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::Journal;
+    use crate::digest::Digest;
 
     #[test]
     fn journals_come_back_whole_or_not_at_all() {
         let journal = Journal {
             prefix: "a name done 3".to_owned(),
             head_bytes: 64,
-            head_sha256: [7; 32],
+            head_sha256: Digest([7; 32]),
             tensors: vec![0, 3, 9],
             ends: vec![64, 128, 512],
             done: 1,

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 pub use consume::{Consume, Step, is_unfinished, unfinished_of};
-pub use plan::{Limits, Shard, merged, plan};
+pub use plan::{Limits, Shard, layouts, merged, plan, starts};
 pub use write::{merge, outputs, write};
 
 use crate::{Error, Metadata, Result, Value, key, source};

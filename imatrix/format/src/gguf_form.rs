@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gguf::source::Source;
 use gguf::{Array, GgufFile, Layout, Metadata, Shape, Strings, TensorInfo, TensorSpec, Value, Writer};
 
-use crate::{Entry, Error, Imatrix, Result, Weight, base_name, check_entry};
+use crate::{Entry, Error, Imatrix, Index, Place, Result, Weight, base_name, check_entry, check_lengths};
 
 const GENERAL_TYPE: &str = "general.type";
 const KIND: &str = "imatrix";
@@ -32,23 +32,73 @@ struct Parts<'a> {
 
 /// Reads the GGUF form.
 pub(crate) fn read(source: Arc<dyn Source>) -> Result<Imatrix> {
-    let path = source.path().to_owned();
-    read_file(source).map_err(|e| match e {
-        // The container does not name the file for keys.
-        Error::Container(e @ gguf::Error::Key { .. }) => Error::malformed(&path, e.to_string()),
-        other => other,
+    let file = open(source)?;
+    let mut entries = BTreeMap::new();
+    for (name, part) in parts(&file)? {
+        entries.insert(name.to_owned(), read_entry(&file, name, &part)?);
+    }
+    let keys = |e| in_file(&file, e);
+    Ok(Imatrix {
+        entries,
+        datasets: datasets(&file.metadata).map_err(keys)?,
+        chunk_count: required_u32(&file.metadata, CHUNK_COUNT).map_err(keys)?,
+        chunk_size: required_u32(&file.metadata, CHUNK_SIZE).map_err(keys)?,
     })
 }
 
-fn read_file(source: Arc<dyn Source>) -> Result<Imatrix> {
+/// Finds the sums of the GGUF form without reading them.
+pub(crate) fn index(source: Arc<dyn Source>) -> Result<Index> {
+    let file = open(Arc::clone(&source))?;
+    let mut entries = BTreeMap::new();
+    for (name, part) in parts(&file)? {
+        let (sums, counts) = part.required(&file, name)?;
+        check_type(file.path(), sums)?;
+        let counts = read_counts(&file, name, counts)?;
+        let n_values = sums.shape.n_elems();
+        check_lengths(file.path(), name, n_values, counts.len() as u64)?;
+        let place = Place {
+            at: file.tensor_range(sums).start,
+            n_values,
+            counts,
+            zero_groups: 0,
+        };
+        entries.insert(name.to_owned(), place);
+    }
+    let keys = |e| in_file(&file, e);
+    // A reader of files by the reference needs it; the number itself does not matter here.
+    required_u32(&file.metadata, CHUNK_SIZE).map_err(keys)?;
+    Ok(Index {
+        source,
+        little_endian: is_little(&file),
+        entries,
+        datasets: datasets(&file.metadata).map_err(keys)?,
+        chunk_count: required_u32(&file.metadata, CHUNK_COUNT).map_err(keys)?,
+    })
+}
+
+/// The container does not name the file for keys.
+fn in_file(file: &GgufFile, error: Error) -> Error {
+    match error {
+        Error::Container(e @ gguf::Error::Key { .. }) => Error::malformed(file.path(), e.to_string()),
+        other => other,
+    }
+}
+
+/// Opens a container that says it is an importance matrix.
+fn open(source: Arc<dyn Source>) -> Result<GgufFile> {
     let file = GgufFile::from_source(source)?;
-    let path = file.path().to_owned();
-    let kind = file.metadata.string(GENERAL_TYPE)?;
+    let kind = file.metadata.string(GENERAL_TYPE);
+    let kind = kind.map_err(|e| in_file(&file, e.into()))?;
     if kind != Some(KIND) {
         let found = kind.map_or("nothing, as models have".to_owned(), |k| format!("`{k}`"));
         let what = format!("metadata key `{GENERAL_TYPE}`: expected `{KIND}`, found {found}");
-        return Err(Error::malformed(&path, what));
+        return Err(Error::malformed(file.path(), what));
     }
+    Ok(file)
+}
+
+/// The tensors of each weight.
+fn parts(file: &GgufFile) -> Result<BTreeMap<&str, Parts<'_>>> {
     let mut parts: BTreeMap<&str, Parts<'_>> = BTreeMap::new();
     for t in &file.tensors {
         if let Some(name) = t.name.strip_suffix(SUMS) {
@@ -61,73 +111,85 @@ fn read_file(source: Arc<dyn Source>) -> Result<Imatrix> {
     }
     if parts.is_empty() {
         return Err(Error::malformed(
-            &path,
+            file.path(),
             format!("no tensor named `*{SUMS}`: the matrix is empty"),
         ));
     }
-    let mut entries = BTreeMap::new();
-    for (name, part) in parts {
-        entries.insert(name.to_owned(), read_entry(&file, &path, name, &part)?);
-    }
-    Ok(Imatrix {
-        entries,
-        datasets: datasets(&file.metadata)?,
-        chunk_count: required_u32(&file.metadata, CHUNK_COUNT)?,
-        chunk_size: required_u32(&file.metadata, CHUNK_SIZE)?,
-    })
+    Ok(parts)
 }
 
-fn read_entry(file: &GgufFile, path: &Path, name: &str, part: &Parts<'_>) -> Result<Entry> {
-    let missing = |suffix| {
-        Error::malformed(
-            path,
-            format!("weight `{name}`: tensor `{name}{suffix}` is missing"),
-        )
-    };
-    let sums = part.sums.ok_or_else(|| missing(SUMS))?;
-    let counts = part.counts.ok_or_else(|| missing(COUNTS))?;
-    let raw_counts = read_f32(file, path, counts)?;
+impl<'a> Parts<'a> {
+    /// Sums and counts.
+    fn required(&self, file: &GgufFile, name: &str) -> Result<(&'a TensorInfo, &'a TensorInfo)> {
+        let missing = |suffix| {
+            Error::malformed(
+                file.path(),
+                format!("weight `{name}`: tensor `{name}{suffix}` is missing"),
+            )
+        };
+        let sums = self.sums.ok_or_else(|| missing(SUMS))?;
+        let counts = self.counts.ok_or_else(|| missing(COUNTS))?;
+        Ok((sums, counts))
+    }
+}
+
+fn read_entry(file: &GgufFile, name: &str, part: &Parts<'_>) -> Result<Entry> {
+    let (sums, counts) = part.required(file, name)?;
+    let counts = read_counts(file, name, counts)?;
     let means = part
         .means
-        .map(|t| read_f32(file, path, t))
+        .map(|t| read_f32(file, t))
         .transpose()?
         .unwrap_or_default();
-    let sums = read_f32(file, path, sums)?;
+    let sums = read_f32(file, sums)?;
     if !means.is_empty() && means.len() != sums.len() {
         let what = format!(
             "tensor `{name}{MEANS}`: expected {} values, found {}",
             sums.len(),
             means.len()
         );
-        return Err(Error::malformed(path, what));
-    }
-    let mut counts = Vec::with_capacity(raw_counts.len());
-    for (i, &c) in raw_counts.iter().enumerate() {
-        if !(0.0..=MAX_COUNT).contains(&c) || c.fract() != 0.0 {
-            let what = format!(
-                "tensor `{name}{COUNTS}`, matrix {i}: expected a whole number of tokens, found {c:e}"
-            );
-            return Err(Error::malformed(path, what));
-        }
-        counts.push(c as u64);
+        return Err(Error::malformed(file.path(), what));
     }
     let entry = Entry { sums, means, counts };
-    check_entry(path, name, &entry)?;
+    check_entry(file.path(), name, &entry)?;
     Ok(entry)
 }
 
-/// All values of an F32 tensor, in the file's byte order.
-fn read_f32(file: &GgufFile, path: &Path, tensor: &TensorInfo) -> Result<Vec<f32>> {
-    if tensor.type_id != gguf_blocks::TypeId(0) {
-        let what = format!(
-            "tensor `{}`: expected type `F32`, found `{}`",
-            tensor.name,
-            tensor.type_name()
-        );
-        return Err(Error::malformed(path, what));
+fn read_counts(file: &GgufFile, name: &str, tensor: &TensorInfo) -> Result<Vec<u64>> {
+    let raw = read_f32(file, tensor)?;
+    let one = |(i, c): (usize, &f32)| {
+        if !(0.0..=MAX_COUNT).contains(c) || c.fract() != 0.0 {
+            let what = format!(
+                "tensor `{name}{COUNTS}`, matrix {i}: expected a whole number of tokens, found {c:e}"
+            );
+            return Err(Error::malformed(file.path(), what));
+        }
+        Ok(*c as u64)
+    };
+    raw.iter().enumerate().map(one).collect()
+}
+
+fn check_type(path: &Path, tensor: &TensorInfo) -> Result<()> {
+    if tensor.type_id == gguf_blocks::TypeId(0) {
+        return Ok(());
     }
+    let what = format!(
+        "tensor `{}`: expected type `F32`, found `{}`",
+        tensor.name,
+        tensor.type_name()
+    );
+    Err(Error::malformed(path, what))
+}
+
+fn is_little(file: &GgufFile) -> bool {
+    file.first().header.endian == gguf::Endian::Little
+}
+
+/// All values of an F32 tensor, in the file's byte order.
+fn read_f32(file: &GgufFile, tensor: &TensorInfo) -> Result<Vec<f32>> {
+    check_type(file.path(), tensor)?;
     let bytes = file.tensor_bytes(tensor)?;
-    let little = file.first().header.endian == gguf::Endian::Little;
+    let little = is_little(file);
     let (words, _) = bytes.as_chunks::<4>();
     Ok(words
         .iter()

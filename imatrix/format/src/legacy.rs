@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use gguf::source::Source;
 
-use crate::{Entry, Error, Imatrix, Result, Weight, base_name, check_entry};
+use crate::{Entry, Error, Imatrix, Index, Place, Result, Weight, base_name, check_entry};
 
 /// The smallest record: name length, one byte of name, number of chunks, number of values, one value.
 const MIN_RECORD: u64 = 4 + 1 + 4 + 4 + 4;
@@ -73,15 +74,24 @@ impl Cursor<'_> {
         }
     }
 
-    /// The bytes of `what`, `size` each, behind their number, which must be `min` at least.
-    fn counted(&mut self, min: u64, size: u64, what: &str) -> Result<Vec<u8>> {
-        let n = self.number(min, i32::MAX as u64, &format!("length of {what}"))?;
-        self.bytes(n * size, what)
+    /// The number in front of `what`, `min` at least.
+    fn length(&mut self, min: u64, what: &str) -> Result<u64> {
+        self.number(min, i32::MAX as u64, &format!("length of {what}"))
+    }
+
+    /// Passes over `n` bytes, which must be there.
+    fn skip(&mut self, n: u64, what: &str) -> Result<()> {
+        if n > self.left() {
+            return Err(self.truncated(n, what));
+        }
+        self.at += n;
+        Ok(())
     }
 
     fn text(&mut self, min: u64, what: &str) -> Result<String> {
         let at = self.at;
-        let bytes = self.counted(min, 1, what)?;
+        let n = self.length(min, what)?;
+        let bytes = self.bytes(n, what)?;
         String::from_utf8(bytes).map_err(|_| self.fail(at, format!("{what}: expected UTF-8")))
     }
 }
@@ -89,6 +99,59 @@ impl Cursor<'_> {
 /// Reads the legacy form. Sums are the stored values and counts the stored numbers of chunks, so that their
 /// quotients are exactly the importance that the writer meant.
 pub(crate) fn read(source: &dyn Source) -> Result<Imatrix> {
+    let (entries, trailer) = walk(source, |c, name, n_call, n_values| {
+        let bytes = c.bytes(n_values * 4, &format!("the values of `{name}`"))?;
+        let (words, _) = bytes.as_chunks::<4>();
+        let entry = Entry {
+            sums: words.iter().map(|w| f32::from_le_bytes(*w)).collect(),
+            means: Vec::new(),
+            counts: vec![n_call],
+        };
+        check_entry(source.path(), name, &entry)?;
+        Ok(entry)
+    })?;
+    Ok(Imatrix {
+        entries,
+        datasets: trailer.datasets,
+        chunk_count: trailer.chunk_count,
+        chunk_size: 1,
+    })
+}
+
+/// Finds the values of the legacy form without reading them.
+pub(crate) fn index(source: Arc<dyn Source>) -> Result<Index> {
+    let (entries, trailer) = walk(&*source, |c, name, n_call, n_values| {
+        let place = Place {
+            at: c.at,
+            n_values,
+            counts: vec![n_call],
+            zero_groups: 0,
+        };
+        c.skip(n_values * 4, &format!("the values of `{name}`"))?;
+        Ok(place)
+    })?;
+    Ok(Index {
+        source,
+        little_endian: true,
+        entries,
+        datasets: trailer.datasets,
+        chunk_count: trailer.chunk_count,
+    })
+}
+
+/// What stands behind the entries.
+#[derive(Default)]
+struct Trailer {
+    datasets: Vec<String>,
+    chunk_count: u32,
+}
+
+/// Goes through a file; `entry` gets the name, the number of chunks and the number of values in front of it, takes the
+/// values, and returns what it made of them.
+fn walk<T>(
+    source: &dyn Source,
+    entry: impl Fn(&mut Cursor<'_>, &str, u64, u64) -> Result<T>,
+) -> Result<(BTreeMap<String, T>, Trailer)> {
     let mut c = Cursor {
         source,
         at: 0,
@@ -99,24 +162,36 @@ pub(crate) fn read(source: &dyn Source) -> Result<Imatrix> {
         return Err(c.fail(0, what));
     }
     let n_entries = c.number(1, (source.len() / MIN_RECORD).max(1), "number of entries")?;
-    let mut out = Imatrix {
-        chunk_size: 1,
-        ..Imatrix::default()
-    };
+    let mut entries = BTreeMap::new();
+    let mut most = (0, String::new());
     for i in 0..n_entries {
         let start = c.at;
         c.part = format!("entry {} of {n_entries}", i + 1);
-        let (name, entry) = read_entry(&mut c)?;
-        check_entry(source.path(), &name, &entry)?;
-        if out.entries.contains_key(&name) {
+        let name = c.text(1, "the name")?;
+        let n_call = c.number(0, MAX_CHUNKS, &format!("number of chunks of `{name}`"))?;
+        let n_values = c.length(1, &format!("the values of `{name}`"))?;
+        // Without a number of chunks the values are the means themselves.
+        let n_call = n_call.max(1);
+        let found = entry(&mut c, &name, n_call, n_values)?;
+        if entries.contains_key(&name) {
             return Err(c.fail(start, format!("`{name}` occurs twice")));
         }
-        out.entries.insert(name, entry);
+        if n_call > most.0 {
+            most = (n_call, name.clone());
+        }
+        entries.insert(name, found);
     }
+    let trailer = read_trailer(&mut c, &most)?;
+    Ok((entries, trailer))
+}
+
+/// `most` is the largest number of chunks of a weight, and that weight.
+fn read_trailer(c: &mut Cursor<'_>, most: &(u64, String)) -> Result<Trailer> {
+    let mut out = Trailer::default();
     "the trailer".clone_into(&mut c.part);
     if c.left() > 0 {
         let chunks = c.number(0, MAX_CHUNKS, "number of chunks")?;
-        check_chunks(&c, &out, chunks)?;
+        check_chunks(c, most, chunks)?;
         out.chunk_count = chunks as u32;
     }
     if c.left() > 0 {
@@ -134,34 +209,12 @@ pub(crate) fn read(source: &dyn Source) -> Result<Imatrix> {
 }
 
 /// No weight can have seen more chunks than there were. Files that were merged may have no number of all.
-fn check_chunks(c: &Cursor<'_>, read: &Imatrix, chunks: u64) -> Result<()> {
-    let seen = |e: &Entry| e.counts.iter().copied().max().unwrap_or(0);
-    let beyond = read.entries.iter().find(|(_, e)| chunks > 0 && seen(e) > chunks);
-    beyond.map_or(Ok(()), |(name, e)| {
-        let what = format!(
-            "number of chunks: expected at least the {} of weight `{name}`, found {chunks}",
-            seen(e)
-        );
-        Err(c.fail(c.at - 4, what))
-    })
-}
-
-fn read_entry(c: &mut Cursor<'_>) -> Result<(String, Entry)> {
-    let name = c.text(1, "the name")?;
-    let n_call = c.number(0, MAX_CHUNKS, &format!("number of chunks of `{name}`"))?;
-    let bytes = c.counted(1, 4, &format!("the values of `{name}`"))?;
-    let (words, _) = bytes.as_chunks::<4>();
-    let sums = words.iter().map(|w| f32::from_le_bytes(*w)).collect();
-    // Without a number of chunks the values are the means themselves.
-    let counts = vec![n_call.max(1)];
-    Ok((
-        name,
-        Entry {
-            sums,
-            means: Vec::new(),
-            counts,
-        },
-    ))
+fn check_chunks(c: &Cursor<'_>, (seen, name): &(u64, String), chunks: u64) -> Result<()> {
+    if chunks == 0 || *seen <= chunks {
+        return Ok(());
+    }
+    let what = format!("number of chunks: expected at least the {seen} of weight `{name}`, found {chunks}");
+    Err(c.fail(c.at - 4, what))
 }
 
 /// Bytes of a file in which all of these weights have data.

@@ -21,13 +21,20 @@
 //! position). Nothing is allocated that the file does not back with bytes. A count of zero is sound: an expert
 //! that no token reached. Its importance is 1 for every column, as if nothing were known.
 //!
+//! [`Imatrix`] holds all values in memory; [`Index`] leaves them in the file and reads the columns that are asked for.
+//!
 //! The GGUF form is written without `.stats` and its `imatrix.stats_schema`: readers do not need them.
 
 mod gguf_form;
+mod index;
 mod legacy;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+
+use gguf::source::Source;
+
+pub use index::{GROUP, Index, Place};
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
@@ -133,11 +140,7 @@ impl Imatrix {
     /// Reads either form.
     pub fn read(path: &Path) -> Result<Self> {
         let source = gguf::source::open(path)?;
-        let mut magic = [0; 4];
-        if source.len() >= 4 {
-            source.read_at(0, &mut magic)?;
-        }
-        if &magic == b"GGUF" {
+        if is_gguf(&*source)? {
             gguf_form::read(source)
         } else {
             legacy::read(&*source)
@@ -177,6 +180,14 @@ impl Imatrix {
     }
 }
 
+fn is_gguf(source: &dyn Source) -> Result<bool> {
+    let mut magic = [0; 4];
+    if source.len() >= 4 {
+        source.read_at(0, &mut magic)?;
+    }
+    Ok(&magic == b"GGUF")
+}
+
 /// The part of a path behind the last separator of either kind: files must not carry private folders.
 pub fn base_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
@@ -190,33 +201,36 @@ fn first_bad(values: &[f32], signed: bool) -> Option<(usize, String)> {
     Some((at, values[at].to_string()))
 }
 
-/// Checks the values of one entry, wherever it came from.
-fn check_entry(path: &Path, name: &str, entry: &Entry) -> Result<()> {
-    let n_mat = entry.counts.len();
-    if n_mat == 0 || entry.sums.is_empty() || !entry.sums.len().is_multiple_of(n_mat) {
+/// A phrase for a value that cannot be a sum.
+fn bad_value(matrix: u64, column: u64, signed: bool, found: &str) -> String {
+    let (label, wanted) = if signed {
+        ("sum", "a finite number")
+    } else {
+        ("sum of squares", "a finite number that is not negative")
+    };
+    format!("matrix {matrix}, column {column}: {label}: expected {wanted}, found {found}")
+}
+
+/// Refuses sums that do not make whole rows of as many columns each.
+fn check_lengths(path: &Path, name: &str, n_values: u64, n_mat: u64) -> Result<()> {
+    if n_mat == 0 || n_values == 0 || !n_values.is_multiple_of(n_mat) {
         let what = format!(
-            "weight `{name}`: expected whole rows of sums, found {} sums and {n_mat} as the number of counts",
-            entry.sums.len()
+            "weight `{name}`: expected whole rows of sums, found {n_values} sums and {n_mat} as the number of counts"
         );
         return Err(Error::malformed(path, what));
     }
+    Ok(())
+}
+
+/// Checks the values of one entry, wherever it came from.
+fn check_entry(path: &Path, name: &str, entry: &Entry) -> Result<()> {
+    let n_mat = entry.counts.len();
+    check_lengths(path, name, entry.sums.len() as u64, n_mat as u64)?;
     let n_cols = entry.sums.len() / n_mat;
-    for (values, signed, label) in [
-        (&entry.sums, false, "sum of squares"),
-        (&entry.means, true, "sum"),
-    ] {
+    for (values, signed) in [(&entry.sums, false), (&entry.means, true)] {
         if let Some((i, found)) = first_bad(values, signed) {
-            let wanted = if signed {
-                "a finite number"
-            } else {
-                "a finite number that is not negative"
-            };
-            let what = format!(
-                "weight `{name}`, matrix {}, column {}: {label}: expected {wanted}, found {found}",
-                i / n_cols,
-                i % n_cols
-            );
-            return Err(Error::malformed(path, what));
+            let place = bad_value((i / n_cols) as u64, (i % n_cols) as u64, signed, &found);
+            return Err(Error::malformed(path, format!("weight `{name}`, {place}")));
         }
     }
     Ok(())

@@ -381,3 +381,78 @@ fn outputs_are_not_written_over_inputs() {
     sample().write_legacy(&path, true, &[]).unwrap();
     assert_ne!(std::fs::read(&path).unwrap(), before);
 }
+
+fn index(name: &str, bytes: Vec<u8>) -> Result<Index, String> {
+    Index::from_source(gguf::source::bytes(PathBuf::from(name), bytes)).map_err(|e| e.to_string())
+}
+
+#[test]
+fn an_index_reads_what_the_whole_matrix_holds() {
+    for form in ["gguf", "dat"] {
+        let whole = Imatrix::read(&golden(form)).unwrap();
+        let index = Index::open(&golden(form)).unwrap();
+        assert_eq!(
+            (index.chunk_count, &index.datasets),
+            (whole.chunk_count, &whole.datasets)
+        );
+        assert!(index.entries.keys().eq(whole.entries.keys()));
+        for (name, entry) in &whole.entries {
+            let expected = whole.importance(name).unwrap();
+            let n = expected.len() as u64;
+            assert_eq!(index.entries[name].coverage(), entry.coverage());
+            let all = index.mean_squares(name, 0..n).unwrap();
+            assert_eq!(all.as_ref(), Some(&expected), "{form}, {name}");
+            let some = index.mean_squares(name, n / 2..n / 2 + 7).unwrap().unwrap();
+            assert_eq!(some, expected[(n / 2) as usize..][..7], "{form}, {name}");
+            assert_eq!(index.mean_squares(name, 1..n + 1).unwrap(), None);
+        }
+        assert_eq!(index.mean_squares("none", 0..1).unwrap(), None);
+    }
+}
+
+#[test]
+fn an_index_names_all_that_is_not_sound_and_counts_groups_of_zeros() {
+    let mut m = sample();
+    let sums = |n: usize| (0..n).map(|i| if i / 16 == 2 { 0.0 } else { 1.5 }).collect();
+    let experts = m.entries.get_mut("blk.0.ffn_up_exps.weight").unwrap();
+    (experts.sums, experts.counts) = (sums(128), vec![3, 0]);
+    m.entries.get_mut("blk.0.attn_q.weight").unwrap().sums = sums(80);
+    m.entries.get_mut("blk.0.attn_q.weight").unwrap().means.clear();
+    m.entries.get_mut("blk.0.attn_q.weight").unwrap().counts = vec![3];
+    let found = index("m", gguf_bytes(&m)).unwrap();
+    assert_eq!(found.entries["blk.0.ffn_up_exps.weight"].zero_groups, 1);
+    assert_eq!(
+        found.entries["blk.0.ffn_up_exps.weight"]
+            .unseen()
+            .collect::<Vec<_>>(),
+        [1]
+    );
+    assert_eq!(found.entries["blk.0.attn_q.weight"].zero_groups, 1);
+
+    for form in ["gguf", "dat"] {
+        let bytes = if form == "gguf" {
+            gguf_bytes(&m)
+        } else {
+            m.entries.get_mut("blk.0.ffn_up_exps.weight").unwrap().counts = vec![3, 3];
+            written(|p| m.write_legacy(p, false, &[]))
+        };
+        // The last value of the first weight and one in the second matrix of the second weight.
+        let value = if form == "gguf" { 1.5_f32 } else { 1.5 / 3.0 };
+        let places: Vec<usize> = (0..bytes.len() - 4)
+            .filter(|&i| bytes[i..i + 4] == value.to_le_bytes())
+            .collect();
+        let mut bad = bytes.clone();
+        for at in [places[0], *places.last().unwrap()] {
+            bad[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+        }
+        let text = index("bad", bad).unwrap_err();
+        for part in [
+            "`bad`: 2 weights are not sound",
+            "`blk.0.attn_q.weight`, matrix 0, column 0",
+            "`blk.0.ffn_up_exps.weight`, matrix ",
+        ] {
+            assert!(text.contains(part), "{form}: {text}");
+        }
+        assert!(!text.contains('\n'));
+    }
+}

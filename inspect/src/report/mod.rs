@@ -2,6 +2,7 @@
 
 mod html;
 mod imatrix;
+mod losses;
 mod model;
 mod page;
 mod treemap;
@@ -14,6 +15,9 @@ use gguf::atomic::AtomicFile;
 use gguf::{GgufFile, OpenOptions};
 use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};
 use gguf_imatrix_format::Imatrix;
+
+use crate::show::Summary;
+use losses::Losses;
 
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Args {
@@ -28,6 +32,9 @@ pub(crate) struct Args {
     /// Show the error of each tensor against this model, which the file was made from
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
+    /// Show the error of each tensor that `gguf-quantize --report` wrote to this file
+    #[arg(long, value_name = "FILE")]
+    errors: Option<PathBuf>,
     #[command(flatten)]
     replace: OutputArgs,
     #[command(flatten)]
@@ -37,9 +44,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let inputs: Vec<&std::path::Path> = [Some(&args.file), args.imatrix.as_ref(), args.compare.as_ref()]
-        .into_iter()
-        .flatten()
+    let options = [&args.imatrix, &args.compare, &args.errors];
+    let inputs: Vec<&std::path::Path> = std::iter::once(&args.file)
+        .chain(options.into_iter().flatten())
         .map(PathBuf::as_path)
         .collect();
     // The name is checked before the weights of two models are read.
@@ -65,7 +72,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         None => Vec::new(),
     };
-    let page = page::page(&file, matrix.as_ref(), base.as_ref().map(|_| errors.as_slice()));
+    let summary = Summary::of(&file);
+    let losses = args.errors.as_ref();
+    let losses = losses
+        .map(|path| Losses::read(path, summary.file_type.as_deref()))
+        .transpose()?;
+    let page = page::page(
+        &file,
+        &summary,
+        &page::Extras {
+            matrix: matrix.as_ref(),
+            compared: base.as_ref().map(|_| errors.as_slice()),
+            losses: losses.as_ref(),
+        },
+    );
     out.write_all(page.as_bytes())
         .map_err(|e| gguf::Error::from_write(e, &args.output))?;
     out.commit()?;

@@ -8,15 +8,23 @@ use gguf_imatrix_format::Imatrix;
 
 use super::html::{self, escape};
 use super::imatrix;
+use super::losses::Losses;
 use super::model::{Cell, Grid, Parts};
 use crate::diff::error::{Compared, Outcome};
 use crate::show::{Summary, Totals, human_count};
 
 const STYLE: &str = include_str!("style.css");
 
+/// What the page shows besides the model, where there is something.
+pub(super) struct Extras<'a> {
+    pub(super) matrix: Option<&'a Imatrix>,
+    /// The tensors beside those of another model.
+    pub(super) compared: Option<&'a [Compared<'a>]>,
+    pub(super) losses: Option<&'a Losses>,
+}
+
 /// The whole page. The same models give the same bytes: no date, no path but base names.
-pub(super) fn page(file: &GgufFile, matrix: Option<&Imatrix>, errors: Option<&[Compared<'_>]>) -> String {
-    let summary = Summary::of(file);
+pub(super) fn page(file: &GgufFile, summary: &Summary, extras: &Extras<'_>) -> String {
     let file_name = file_name(file.path());
     let title = summary
         .name
@@ -24,15 +32,18 @@ pub(super) fn page(file: &GgufFile, matrix: Option<&Imatrix>, errors: Option<&[C
         .unwrap_or_else(|| file_name.clone().into_owned());
     let parts = Parts::of(file);
     let mut body = format!("<h1>{}</h1><p>{}</p>", escape(&title), escape(&file_name));
-    body.push_str(&facts(&summary, file));
+    body.push_str(&facts(summary, file));
     body.push_str(&sizes(&parts));
     body.push_str(&types(file));
     body.push_str(&bits(file, &parts));
-    if let Some(matrix) = matrix {
+    if let Some(matrix) = extras.matrix {
         body.push_str(&importance(matrix));
     }
-    if let Some(errors) = errors {
-        body.push_str(&error_map(errors));
+    if let Some(losses) = extras.losses {
+        body.push_str(&loss_map(losses));
+    }
+    if let Some(compared) = extras.compared {
+        body.push_str(&error_map(compared));
     }
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -143,6 +154,15 @@ fn importance(matrix: &Imatrix) -> String {
         matrix.chunk_size,
         html::heat(&imatrix::coverage(matrix), "tokens", true),
         html::heat(&imatrix::strength(matrix), "heat", true)
+    )
+}
+
+fn loss_map(losses: &Losses) -> String {
+    format!(
+        "<h2>Error of quantization</h2>\
+         <p>Root of the mean squared error, weighted with the importance matrix that was used, in percent of the root \
+         mean square of the source's weights; on sampled rows.</p>{}",
+        html::heat(&losses.grid(), "heat", false)
     )
 }
 

@@ -6,7 +6,8 @@ use gguf::atomic::AtomicFile;
 use gguf::split::{self, Limits, Shard, ShardName};
 use gguf::{GgufFile, Part, limits};
 use gguf_cli::{
-    Failure, OutputArgs, Progress, Result, TalkArgs, Unit, human_bytes, print_json, table, write_data,
+    Failure, OutputArgs, Progress, Result, TalkArgs, Unit, human_bytes, parse_decimal_size, print_json,
+    table, write_data,
 };
 use serde::Serialize;
 
@@ -20,7 +21,7 @@ pub(crate) struct Args {
     /// Folder and name of the shards, to which `-00001-of-00003.gguf` is added; in a folder the model's name is used
     output: PathBuf,
     /// Most bytes of tensor data in a shard: 4M, 2G (decimal units, as in llama.cpp)
-    #[arg(long, value_name = "SIZE", value_parser = parse_decimal, conflicts_with = "max_tensors")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_decimal_size, conflicts_with = "max_tensors")]
     #[arg(aliases = ["max_size", "split-max-size", "split_max_size"])]
     max_size: Option<u64>,
     /// Most tensors in a shard; 128 if there is no limit
@@ -170,42 +171,5 @@ fn prefix(output: &Path, input: &Path) -> Result<PathBuf> {
             "`{}` is a folder: give a name for the shards in it",
             output.display()
         ))),
-    }
-}
-
-/// A number of bytes in decimal units, as llama.cpp's splitter takes it.
-fn parse_decimal(text: &str) -> std::result::Result<u64, String> {
-    let wrong = || "expected a size such as 500M or 2G".to_owned();
-    let (digits, unit) = match text.char_indices().next_back().ok_or_else(wrong)? {
-        (_, '0'..='9') => (text, 1),
-        (at, 'k' | 'K') => (&text[..at], 1_000),
-        (at, 'm' | 'M') => (&text[..at], 1_000_000),
-        (at, 'g' | 'G') => (&text[..at], 1_000_000_000),
-        (at, 't' | 'T') => (&text[..at], 1_000_000_000_000),
-        _ => return Err(wrong()),
-    };
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(wrong());
-    }
-    let n = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    match n {
-        Some(0) => Err("expected more than 0 bytes".to_owned()),
-        Some(n) => Ok(n),
-        None => Err("expected a size of at most 64 bits".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_decimal;
-
-    #[test]
-    fn sizes_have_decimal_units() {
-        assert_eq!(parse_decimal("4M"), Ok(4_000_000));
-        assert_eq!(parse_decimal("2g"), Ok(2_000_000_000));
-        assert_eq!(parse_decimal("123"), Ok(123));
-        for wrong in ["", "M", "-4M", "4.5M", "4X", "0", "99999999999T", "4 M"] {
-            assert!(parse_decimal(wrong).is_err(), "{wrong}");
-        }
     }
 }

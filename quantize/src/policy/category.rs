@@ -43,6 +43,24 @@ const FRAGMENTS: &[(&str, Category)] = &[
 ];
 
 impl Category {
+    /// Words for it in plans.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Output => "output",
+            Self::TokenEmbd => "token_embd",
+            Self::AttnQkv => "attn_qkv",
+            Self::AttnKvB => "attn_kv_b",
+            Self::AttnV => "attn_v",
+            Self::AttnK => "attn_k",
+            Self::AttnQ => "attn_q",
+            Self::AttnOutput => "attn_output",
+            Self::FfnUp => "ffn_up",
+            Self::FfnGate => "ffn_gate",
+            Self::FfnDown => "ffn_down",
+            Self::Other => "other",
+        }
+    }
+
     /// The category of a tensor's full name.
     pub fn of(name: &str) -> Self {
         match name {

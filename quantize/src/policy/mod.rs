@@ -15,6 +15,7 @@
 mod allow;
 mod category;
 mod fallback;
+mod mixture;
 mod rules;
 
 use gguf::{Array, Metadata, Shape, Value};
@@ -22,7 +23,8 @@ use gguf_models::file_type::FileType;
 
 pub use allow::is_quantized;
 pub use category::{Category, layer_of, order_key};
-pub use fallback::fits;
+pub use fallback::{fits, is_weighted, raised};
+pub use mixture::{ROWS as MIXTURES, Row as MixtureRow, When};
 
 /// What the rules need to know of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +122,7 @@ pub struct Override {
 /// What the user wants.
 #[derive(Clone, Debug)]
 pub struct Wish {
-    /// The file type; `None` keeps every tensor.
+    /// The file type; `None` keeps every tensor that no other wish names.
     pub file_type: Option<&'static FileType>,
     /// Whether importance is at hand: a few rules spend fewer bits then.
     pub has_imatrix: bool,
@@ -143,14 +145,16 @@ pub enum Reason {
     Kept,
     /// The file type's base type.
     Base,
-    /// The mixture gives it another type than the base.
-    Mixture,
+    /// This row of the mixtures gives it another type than the base.
+    Mixture(&'static MixtureRow),
     /// Asked for, by `--output-tensor-type` or `--token-embedding-type`.
     Asked,
     /// The rule of this number.
     Override(usize),
     /// Rows are not whole blocks of the type named here.
     Fallback(&'static str),
+    /// The type named here needs importance, and there is none for the tensor or for some of its experts.
+    Raised(&'static str),
 }
 
 impl std::fmt::Display for Reason {
@@ -158,10 +162,11 @@ impl std::fmt::Display for Reason {
         match self {
             Self::Kept => f.write_str("kept"),
             Self::Base => f.write_str("base"),
-            Self::Mixture => f.write_str("mixture"),
+            Self::Mixture(row) => write!(f, "mixture: {row}"),
             Self::Asked => f.write_str("asked for"),
             Self::Override(i) => write!(f, "rule {}", i + 1),
             Self::Fallback(from) => write!(f, "fallback from {from}"),
+            Self::Raised(from) => write!(f, "raised from {from}"),
         }
     }
 }
@@ -204,16 +209,14 @@ impl<'a> Policy<'a> {
     pub fn choose(&mut self, name: &str, shape: &Shape) -> Result<Choice, String> {
         let wish = self.wish;
         let category = Category::of(name);
-        let left = wish.leave_output && category == Category::Output;
-        let Some(file_type) = wish
-            .file_type
-            .filter(|_| !left && is_quantized(&self.facts.arch, name, shape))
-        else {
-            return Ok(Choice {
-                type_name: None,
-                reason: Reason::Kept,
-            });
+        let kept = Choice {
+            type_name: None,
+            reason: Reason::Kept,
         };
+        let left = wish.leave_output && category == Category::Output;
+        if left || !is_quantized(&self.facts.arch, name, shape) {
+            return Ok(kept);
+        }
         let mut first = None;
         for (i, rule) in wish.overrides.iter().enumerate() {
             if rule.pattern.is_match(name) {
@@ -233,7 +236,12 @@ impl<'a> Policy<'a> {
         let (type_name, reason) = match (asked, first) {
             (Some(t), _) => (t, Reason::Asked),
             (None, Some((i, t))) => (t, Reason::Override(i)),
-            (None, None) => return self.by_file_type(file_type, category, name, shape),
+            (None, None) => {
+                return match wish.file_type {
+                    Some(t) => self.by_file_type(t, category, name, shape),
+                    None => Ok(kept),
+                };
+            }
         };
         check_asked(name, shape, type_name)?;
         Ok(Choice {
@@ -258,11 +266,12 @@ impl<'a> Policy<'a> {
             has_imatrix: wish.has_imatrix,
         };
         let plain = wish.pure || matches!(base, "F32" | "F16" | "BF16");
-        let chosen = if plain {
-            base
+        let row = if plain {
+            None
         } else {
             context.choose(category, name, shape, &mut self.counts)?
         };
+        let chosen = row.map_or(base, |r| r.to);
         let fitted = fallback::fit(shape.n_cols(), chosen).ok_or_else(|| {
             format!(
                 "tensor `{name}`: rows of {} elements are not whole blocks of `{chosen}` and no fallback is \
@@ -272,8 +281,7 @@ impl<'a> Policy<'a> {
         })?;
         let reason = match () {
             () if fitted != chosen || !fits(shape.n_cols(), chosen) => Reason::Fallback(chosen),
-            () if chosen == base => Reason::Base,
-            () => Reason::Mixture,
+            () => row.filter(|r| r.to != base).map_or(Reason::Base, Reason::Mixture),
         };
         Ok(Choice {
             type_name: Some(fitted),
@@ -301,5 +309,7 @@ fn check_asked(name: &str, shape: &Shape, type_name: &'static str) -> Result<(),
     ))
 }
 
+#[cfg(test)]
+mod cases;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::*;
 
-fn wish(file_type: &str, has_imatrix: bool) -> Wish {
+pub(super) fn wish(file_type: &str, has_imatrix: bool) -> Wish {
     Wish {
         file_type: Some(file_type::by_name(file_type).unwrap()),
         has_imatrix,
@@ -38,7 +38,7 @@ fn metadata(pairs: &Json) -> Metadata {
     m
 }
 
-fn shape(dims: &[u64]) -> Shape {
+pub(super) fn shape(dims: &[u64]) -> Shape {
     Shape::new(dims).unwrap()
 }
 
@@ -82,7 +82,13 @@ fn tensors_of(list: &Json) -> Vec<(String, Shape, String)> {
         .collect()
 }
 
-/// The reference's choice for every tensor of seven real models under sixty settings.
+fn n_bytes(shape: &Shape, type_name: &str) -> u64 {
+    let all = gguf_blocks::registry::all().iter();
+    let format = all.copied().find(|f| f.name.eq_ignore_ascii_case(type_name));
+    shape.n_bytes(format.unwrap()).unwrap()
+}
+
+/// The reference's choice for every tensor, and the size of all, of seven real models under sixty settings.
 #[test]
 fn mixes_of_real_models() {
     let dir = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/golden/mix"));
@@ -105,12 +111,27 @@ fn mixes_of_real_models() {
             .iter()
             .map(|l| l.as_str().unwrap())
             .collect();
+        let n_elems: u64 = tensors.iter().map(|t| t.1.n_elems()).sum();
         let results = golden["results"].as_object().unwrap();
         assert_eq!(results.len(), 60);
         for (setting, result) in results {
             let codes = result["codes"].as_str().unwrap();
             let found = types(&facts, setting, &tensors).unwrap();
             assert_eq!(codes.len(), found.len());
+            let n_bytes: u64 = tensors.iter().zip(&found).map(|(t, to)| n_bytes(&t.1, to)).sum();
+            // The reference prints both with two digits behind the point.
+            let (mib, bpw) = (
+                n_bytes as f64 / 1024.0 / 1024.0,
+                n_bytes as f64 * 8.0 / n_elems as f64,
+            );
+            for (key, found) in [("size_mib", mib), ("bpw", bpw)] {
+                let expected = result[key].as_f64().unwrap();
+                assert!(
+                    (found - expected).abs() <= 0.005 + 1e-9,
+                    "{}, {setting}, {key}: expected {expected}, found {found}",
+                    path.display()
+                );
+            }
             for ((code, found), (name, ..)) in codes.chars().zip(&found).zip(&tensors) {
                 let expected = legend[code.to_digit(36).unwrap() as usize];
                 assert!(
@@ -125,7 +146,7 @@ fn mixes_of_real_models() {
     assert_eq!(n_models, 7);
 }
 
-fn facts(arch: &str, n_layer: usize, n_head: usize, n_head_kv: usize) -> Facts {
+pub(super) fn facts(arch: &str, n_layer: usize, n_head: usize, n_head_kv: usize) -> Facts {
     let arch = arch.to_owned();
     Facts {
         arch,
@@ -158,12 +179,10 @@ fn seventy_billion_values_get_more() {
     let chosen = Policy::new(&facts, &wish)
         .choose("blk.0.attn_v.weight", &shape(&[8192, 1024]))
         .unwrap();
+    assert_eq!(chosen.type_name, Some("Q5_K"));
     assert_eq!(
-        chosen,
-        Choice {
-            type_name: Some("Q5_K"),
-            reason: Reason::Mixture
-        }
+        chosen.reason.to_string(),
+        "mixture: attn_v|attn_qkv|attn_kv_b, 80 layers"
     );
 }
 

@@ -1,6 +1,7 @@
 //! Codes with a scale and a minimum: `x ≈ scale · code - min`.
 
-use super::{LANES, Lane, clamp, nint};
+use super::EXACT;
+use crate::simd::{LANES, Lanes, Simd};
 
 /// The starting scales of a search: `(first + step · i + n_max) / (max - min)` for `i` in `0..=steps`.
 #[derive(Clone, Copy, Debug)]
@@ -17,245 +18,249 @@ pub(crate) struct Grid {
 
 /// What a search found for each lane.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Affine<const N: usize> {
+pub(crate) struct Affine {
     /// The scales.
-    pub(crate) scale: Lane,
+    pub(crate) scale: [f32; LANES],
     /// What to subtract; not negative for finite input.
-    pub(crate) min: Lane,
-    /// The codes, `0..=n_max`, for each lane.
-    pub(crate) codes: [[u8; N]; LANES],
+    pub(crate) min: [f32; LANES],
+    n_max: f32,
+    /// What gives the codes: the factor, the offset, and a bit for each lane whose quotients are limited before they
+    /// are rounded.
+    factor: [f32; LANES],
+    offset: [f32; LANES],
+    clip: u32,
+    /// A bit for each lane without spread, whose codes are 0.
+    flat: u32,
+}
+
+impl Affine {
+    /// Sixteen codes of lane `j`, `0..=n_max`, as whole numbers.
+    #[inline(always)]
+    fn codes<S: Simd>(&self, simd: S, j: usize, x: &[f32; LANES]) -> S::Lanes {
+        let (zero, n_max) = (simd.splat(0.0), simd.splat(self.n_max));
+        if self.flat >> j & 1 == 1 {
+            return zero;
+        }
+        let v = simd.splat(self.factor[j]) * (simd.load(x) - simd.splat(self.offset[j]));
+        if self.clip >> j & 1 == 1 {
+            v.clamp(zero, n_max).nint()
+        } else {
+            v.nint().clamp(zero, n_max)
+        }
+    }
+
+    /// The codes of lane `j`, whose values are `x`.
+    #[inline(always)]
+    pub(crate) fn codes16<S: Simd>(&self, simd: S, j: usize, x: &[f32; 16]) -> [u8; 16] {
+        let codes = self.codes(simd, j, x);
+        *simd.low_bytes([codes; 2]).first_chunk().expect("16 of 32 bytes")
+    }
+
+    /// The codes of lane `j`, whose values are `x`.
+    #[inline(always)]
+    pub(crate) fn codes32<S: Simd>(&self, simd: S, j: usize, x: &[f32; 32]) -> [u8; 32] {
+        let x = x.as_chunks::<LANES>().0;
+        simd.low_bytes([self.codes(simd, j, &x[0]), self.codes(simd, j, &x[1])])
+    }
 }
 
 /// The search of encoders without importance. `ABS`: the error is weighted magnitudes instead of squares.
-pub(crate) fn affine_plain<const N: usize, const ABS: bool>(
-    x: &[Lane; N],
-    w: &[Lane; N],
+#[inline(always)]
+pub(crate) fn affine_plain<S: Simd, const N: usize, const ABS: bool>(
+    simd: S,
+    x: &[S::Lanes; N],
+    w: &[S::Lanes; N],
     grid: &Grid,
-) -> Affine<N> {
-    Search::<N>::start::<ABS>(x, w, grid).run::<ABS, false>(x, w, grid)
+) -> Affine {
+    Search::start::<N, ABS>(simd, x, w, grid).run::<N, ABS, false>(x, w, grid)
 }
 
 /// The search of encoders with importance: differs from [`affine_plain`] in codes of infinite or undefined
 /// quotients only.
-pub(crate) fn affine_weighted<const N: usize>(x: &[Lane; N], w: &[Lane; N], grid: &Grid) -> Affine<N> {
-    Search::<N>::start::<false>(x, w, grid).run::<false, true>(x, w, grid)
+#[inline(always)]
+pub(crate) fn affine_weighted<S: Simd, const N: usize>(
+    simd: S,
+    x: &[S::Lanes; N],
+    w: &[S::Lanes; N],
+    grid: &Grid,
+) -> Affine {
+    Search::start::<N, false>(simd, x, w, grid).run::<N, false, true>(x, w, grid)
 }
 
 /// The best solution of each lane so far.
-struct Search<const N: usize> {
-    max: Lane,
-    min: Lane,
-    scale: Lane,
-    best: Lane,
-    sum_w: Lane,
-    sum_x: Lane,
-    /// What gives the codes of the best solution: the factor, the offset, and whether it is still the first one.
-    code_factor: Lane,
-    code_min: Lane,
-    first: [u32; LANES],
+struct Search<S: Simd> {
+    simd: S,
+    max: S::Lanes,
+    /// The smallest value, or 0.
+    lowest: S::Lanes,
+    sum_w: S::Lanes,
+    sum_x: S::Lanes,
+    min: S::Lanes,
+    scale: S::Lanes,
+    best: S::Lanes,
+    factor: S::Lanes,
+    offset: S::Lanes,
+    /// A bit for each lane that has a better solution than the plain scale.
+    moved: u32,
     /// No spread: nothing to search.
-    flat: [bool; LANES],
+    flat: <S::Lanes as Lanes>::Mask,
 }
 
-impl<const N: usize> Search<N> {
+impl<S: Simd> Search<S> {
     /// The range, the constant sums and the error of the plain scale.
-    #[inline]
-    fn start<const ABS: bool>(x: &[Lane; N], w: &[Lane; N], grid: &Grid) -> Self {
-        let mut max = x[0];
-        let mut min = x[0];
+    #[inline(always)]
+    fn start<const N: usize, const ABS: bool>(
+        simd: S,
+        x: &[S::Lanes; N],
+        w: &[S::Lanes; N],
+        grid: &Grid,
+    ) -> Self {
+        let (zero, n_max) = (simd.splat(0.0), simd.splat(grid.n_max));
+        let (mut max, mut min) = (x[0], x[0]);
         let mut sum_w = w[0];
-        let mut sum_x = [0.0; LANES];
-        for j in 0..LANES {
-            sum_x[j] = w[0][j] * x[0][j];
+        let mut sum_x = w[0] * x[0];
+        for i in 1..N {
+            min = x[i].min(min);
+            max = x[i].max(max);
+            sum_w = sum_w + w[i];
+            sum_x = sum_x + w[i] * x[i];
         }
-        for (x, w) in x.iter().zip(w).skip(1) {
-            for j in 0..LANES {
-                min[j] = if x[j] < min[j] { x[j] } else { min[j] };
-                max[j] = if x[j] > max[j] { x[j] } else { max[j] };
-                sum_w[j] += w[j];
-                sum_x[j] += w[j] * x[j];
-            }
+        let min = zero.min(min);
+        let factor = n_max / (max - min);
+        let scale = simd.splat(1.0) / factor;
+        let mut best = zero;
+        for i in 0..N {
+            let l = (factor * (x[i] - min)).nint().clamp(zero, n_max);
+            best = best + w[i] * penalty::<S, ABS>(scale * l + min - x[i]);
         }
-        let mut flat = [false; LANES];
-        let mut factor = [0.0; LANES];
-        let mut scale = [0.0; LANES];
-        for j in 0..LANES {
-            min[j] = if min[j] > 0.0 { 0.0 } else { min[j] };
-            flat[j] = max[j] <= min[j];
-            factor[j] = grid.n_max / (max[j] - min[j]);
-            scale[j] = 1.0 / factor[j];
-        }
-        let mut best = [0.0; LANES];
-        for (x, w) in x.iter().zip(w) {
-            for j in 0..LANES {
-                let l = clamp(nint(factor[j] * (x[j] - min[j])), 0.0, grid.n_max);
-                best[j] += w[j] * penalty::<ABS>(scale[j] * l + min[j] - x[j]);
-            }
-        }
-        let (code_factor, code_min) = (factor, min);
         Self {
+            simd,
             max,
+            lowest: min,
+            sum_w,
+            sum_x,
             min,
             scale,
             best,
-            sum_w,
-            sum_x,
-            code_factor,
-            code_min,
-            first: [1; LANES],
-            flat,
+            factor,
+            offset: min,
+            moved: 0,
+            flat: min.ge(max),
         }
     }
 
     /// Tries each starting scale and keeps what lowers the error.
-    #[inline]
-    fn run<const ABS: bool, const CLIP: bool>(
+    #[inline(always)]
+    fn run<const N: usize, const ABS: bool, const CLIP: bool>(
         mut self,
-        x: &[Lane; N],
-        w: &[Lane; N],
+        x: &[S::Lanes; N],
+        w: &[S::Lanes; N],
         grid: &Grid,
-    ) -> Affine<N> {
-        let mut codes = [[0.0; LANES]; N];
+    ) -> Affine {
+        let simd = self.simd;
+        let n_max = simd.splat(grid.n_max);
+        let mut codes = [n_max; N];
         for step in 0..=grid.steps {
             let numerator = grid.first + grid.step * step as f32 + grid.n_max;
-            let mut factor = [0.0; LANES];
-            for j in 0..LANES {
-                factor[j] = numerator / (self.max[j] - self.min[j]);
-            }
-            let sums = choose::<N, CLIP>(x, w, &factor, &self.min, grid.n_max, &mut codes);
+            let factor = simd.splat(numerator) / (self.max - self.min);
+            let sums = if self.is_small(factor) {
+                self.choose::<N, CLIP, true>(x, w, factor, n_max, &mut codes)
+            } else {
+                self.choose::<N, CLIP, false>(x, w, factor, n_max, &mut codes)
+            };
             let (scale, min) = self.fit(&sums);
-            let error = errors::<N, ABS>(x, w, &codes, &scale, &min);
-            self.accept(&error, &factor, &scale, &min);
+            let mut error = simd.splat(0.0);
+            for i in 0..N {
+                error = error + w[i] * penalty::<S, ABS>(scale * codes[i] + min - x[i]);
+            }
+            self.accept(error, factor, scale, min);
         }
-        self.finish::<CLIP>(x, grid.n_max)
+        let flat = S::Lanes::bits(self.flat);
+        Affine {
+            scale: S::Lanes::select(self.flat, simd.splat(0.0), self.scale).to_array(),
+            min: self.min.neg().to_array(),
+            n_max: grid.n_max,
+            factor: self.factor.to_array(),
+            offset: self.offset.to_array(),
+            clip: if CLIP { self.moved } else { 0 },
+            flat,
+        }
+    }
+
+    /// Whether all quotients for a factor are in the range where limiting and rounding can change places.
+    #[inline(always)]
+    fn is_small(&self, factor: S::Lanes) -> bool {
+        let limit = self.simd.splat(EXACT);
+        let low = limit.ge((factor * (self.lowest - self.min)).abs());
+        let high = limit.ge((factor * (self.max - self.min)).abs());
+        S::Lanes::all(low & high | self.flat)
+    }
+
+    /// Fills in the codes for a factor. `SMALL`: [`Self::is_small`] holds.
+    #[inline(always)]
+    fn choose<const N: usize, const CLIP: bool, const SMALL: bool>(
+        &self,
+        x: &[S::Lanes; N],
+        w: &[S::Lanes; N],
+        factor: S::Lanes,
+        n_max: S::Lanes,
+        codes: &mut [S::Lanes; N],
+    ) -> Sums<S> {
+        let zero = self.simd.splat(0.0);
+        let (mut l1, mut l2, mut xl) = (zero, zero, zero);
+        for i in 0..N {
+            let v = factor * (x[i] - self.min);
+            let l = if SMALL {
+                v.clamp(zero, n_max).round()
+            } else if CLIP {
+                v.clamp(zero, n_max).nint()
+            } else {
+                v.nint().clamp(zero, n_max)
+            };
+            codes[i] = l;
+            let wl = w[i] * l;
+            l1 = l1 + wl;
+            l2 = l2 + wl * l;
+            xl = xl + wl * x[i];
+        }
+        Sums { l: l1, l2, xl }
     }
 
     /// The scale and the minimum (at most 0) that fit codes best; NaN for a scale that does not exist.
-    #[inline(never)]
-    fn fit(&self, Sums { l, l2, xl }: &Sums) -> (Lane, Lane) {
-        let mut scale = [0.0; LANES];
-        let mut min = [0.0; LANES];
-        for j in 0..LANES {
-            let det = self.sum_w[j] * l2[j] - l[j] * l[j];
-            let m = (l2[j] * self.sum_x[j] - l[j] * xl[j]) / det;
-            let s = self.sum_w[j] * xl[j] - self.sum_x[j] * l[j];
-            // Either division is selected before it is made, so that there is one.
-            let (numerator, denominator) = if m > 0.0 { (xl[j], l2[j]) } else { (s, det) };
-            let s = numerator / denominator;
-            scale[j] = if det > 0.0 { s } else { f32::NAN };
-            min[j] = if m > 0.0 { 0.0 } else { m };
-        }
-        (scale, min)
+    #[inline(always)]
+    fn fit(&self, &Sums { l, l2, xl }: &Sums<S>) -> (S::Lanes, S::Lanes) {
+        let zero = self.simd.splat(0.0);
+        let det = self.sum_w * l2 - l * l;
+        let m = (l2 * self.sum_x - l * xl) / det;
+        let positive = m.gt(zero);
+        // Either division is selected before it is made, so that there is one.
+        let s = self.sum_w * xl - self.sum_x * l;
+        let s = S::Lanes::select(positive, xl, s) / S::Lanes::select(positive, l2, det);
+        let scale = S::Lanes::select(det.gt(zero), s, self.simd.splat(f32::NAN));
+        (scale, S::Lanes::select(positive, zero, m))
     }
 
     /// Takes over what has a lower error than before. A scale of NaN has an error of NaN, which is not lower.
-    #[inline(never)]
-    fn accept(&mut self, error: &Lane, factor: &Lane, scale: &Lane, min: &Lane) {
-        for j in 0..LANES {
-            let accept = error[j] < self.best[j];
-            self.code_factor[j] = if accept { factor[j] } else { self.code_factor[j] };
-            self.code_min[j] = if accept { self.min[j] } else { self.code_min[j] };
-            self.first[j] = if accept { 0 } else { self.first[j] };
-            self.best[j] = if accept { error[j] } else { self.best[j] };
-            self.scale[j] = if accept { scale[j] } else { self.scale[j] };
-            self.min[j] = if accept { min[j] } else { self.min[j] };
-        }
-    }
-
-    /// The codes of the best solution.
-    #[inline]
-    fn finish<const CLIP: bool>(&self, x: &[Lane; N], n_max: f32) -> Affine<N> {
-        let mut out = Affine {
-            scale: [0.0; LANES],
-            min: [0.0; LANES],
-            codes: [[0; N]; LANES],
-        };
-        for j in 0..LANES {
-            out.min[j] = -self.min[j];
-            if self.flat[j] {
-                continue;
-            }
-            out.scale[j] = self.scale[j];
-            for (code, x) in out.codes[j].iter_mut().zip(x) {
-                let v = self.code_factor[j] * (x[j] - self.code_min[j]);
-                let l = if self.first[j] == 1 {
-                    candidate::<false>(v, n_max)
-                } else {
-                    candidate::<CLIP>(v, n_max)
-                };
-                *code = l as i32 as u8;
-            }
-        }
-        out
+    #[inline(always)]
+    fn accept(&mut self, error: S::Lanes, factor: S::Lanes, scale: S::Lanes, min: S::Lanes) {
+        let lower = self.best.gt(error);
+        self.factor = S::Lanes::select(lower, factor, self.factor);
+        self.offset = S::Lanes::select(lower, self.min, self.offset);
+        self.best = S::Lanes::select(lower, error, self.best);
+        self.scale = S::Lanes::select(lower, scale, self.scale);
+        self.min = S::Lanes::select(lower, min, self.min);
+        self.moved |= S::Lanes::bits(lower);
     }
 }
-
-// The steps below, `fit` and `accept` are calls of their own because they then compile to vector instructions as a
-// whole: the stores of their results are what the optimiser starts from.
 
 /// Weighted sums of codes, of their squares, and of their products with the values.
-struct Sums {
-    l: Lane,
-    l2: Lane,
-    xl: Lane,
-}
-
-/// Fills in the codes for a factor and a minimum.
-#[inline(never)]
-fn choose<const N: usize, const CLIP: bool>(
-    x: &[Lane; N],
-    w: &[Lane; N],
-    factor: &Lane,
-    min: &Lane,
-    n_max: f32,
-    codes: &mut [Lane; N],
-) -> Sums {
-    let mut sums = Sums {
-        l: [0.0; LANES],
-        l2: [0.0; LANES],
-        xl: [0.0; LANES],
-    };
-    for ((x, w), code) in x.iter().zip(w).zip(codes) {
-        for j in 0..LANES {
-            let l = candidate::<CLIP>(factor[j] * (x[j] - min[j]), n_max);
-            code[j] = l;
-            sums.l[j] += w[j] * l;
-            sums.l2[j] += w[j] * l * l;
-            sums.xl[j] += w[j] * l * x[j];
-        }
-    }
-    sums
-}
-
-/// The weighted errors of codes with a scale and a minimum.
-#[inline(never)]
-fn errors<const N: usize, const ABS: bool>(
-    x: &[Lane; N],
-    w: &[Lane; N],
-    codes: &[Lane; N],
-    scale: &Lane,
-    min: &Lane,
-) -> Lane {
-    let mut error = [0.0; LANES];
-    for ((x, w), l) in x.iter().zip(w).zip(codes) {
-        for j in 0..LANES {
-            error[j] += w[j] * penalty::<ABS>(scale[j] * l[j] + min[j] - x[j]);
-        }
-    }
-    error
-}
-
-/// The code of a quotient. `CLIP`: limited before it is rounded, which matters beyond the range of `nint` only.
-#[inline(always)]
-fn candidate<const CLIP: bool>(v: f32, n_max: f32) -> f32 {
-    if CLIP {
-        nint(clamp(v, 0.0, n_max))
-    } else {
-        clamp(nint(v), 0.0, n_max)
-    }
+struct Sums<S: Simd> {
+    l: S::Lanes,
+    l2: S::Lanes,
+    xl: S::Lanes,
 }
 
 #[inline(always)]
-fn penalty<const ABS: bool>(diff: f32) -> f32 {
+fn penalty<S: Simd, const ABS: bool>(diff: S::Lanes) -> S::Lanes {
     if ABS { diff.abs() } else { diff * diff }
 }

@@ -5,10 +5,15 @@
 
 use std::ops::Range;
 
-use super::{LANES, Lane, clamp, nint};
+use super::{clamp, nint};
+
+/// Scales that are tried side by side.
+pub(crate) const WIDTH: usize = 8;
+/// A number for each of them.
+pub(crate) type Lane = [f32; WIDTH];
 
 /// Packed codes of eight points.
-pub(crate) type Eight = [u16; LANES];
+pub(crate) type Eight = [u16; WIDTH];
 
 /// What each code of each element adds to the distance of a point that has it.
 pub(crate) type Terms<const N: usize, const C: usize> = [[f32; C]; N];
@@ -107,10 +112,10 @@ impl<const N: usize, const C: usize> Lattice<N, C> {
         let first = self.lists.len();
         let mut length = 0;
         for point in points {
-            if length % LANES == 0 {
-                self.lists.push([point; LANES]);
+            if length % WIDTH == 0 {
+                self.lists.push([point; WIDTH]);
             } else if let Some(last) = self.lists.last_mut() {
-                last[length % LANES..].fill(point);
+                last[length % WIDTH..].fill(point);
             }
             length += 1;
         }
@@ -127,7 +132,7 @@ impl<const N: usize, const C: usize> Lattice<N, C> {
         let first = (entry & ((1 << LENGTH) - 1)) as usize;
         let length = (entry >> LENGTH & 0x7ff) as usize;
         Place::Near(List {
-            eights: &self.lists[first..first + length.div_ceil(LANES)],
+            eights: &self.lists[first..first + length.div_ceil(WIDTH)],
             length,
         })
     }
@@ -275,7 +280,7 @@ pub(crate) struct Tries<const N: usize, const C: usize> {
     /// The lanes that are in use, a bit each.
     pub(crate) live: u32,
     /// Packed codes of the chosen points in these lanes, to be filled in.
-    pub(crate) points: [u32; LANES],
+    pub(crate) points: [u32; WIDTH],
     /// The lanes where the nearest codes are no point, to be filled in.
     pub(crate) off: u32,
     /// Scratch.
@@ -285,12 +290,12 @@ pub(crate) struct Tries<const N: usize, const C: usize> {
 impl<const N: usize, const C: usize> Tries<N, C> {
     /// No lane in use.
     pub(crate) const NONE: Self = Self {
-        factor: [0.0; LANES],
-        scale: [0.0; LANES],
+        factor: [0.0; WIDTH],
+        scale: [0.0; WIDTH],
         live: 0,
-        points: [0; LANES],
+        points: [0; WIDTH],
         off: 0,
-        terms: [[[0.0; LANES]; C]; N],
+        terms: [[[0.0; WIDTH]; C]; N],
     };
 }
 
@@ -315,10 +320,10 @@ impl<const N: usize, const C: usize> Group<'_, N, C> {
             *coordinate = scale * (2 * c + 1) as f32;
         }
         let mut terms = [[0.0; C]; N];
-        for i in 0..N {
-            for c in 0..C {
-                let diff = coordinates[c] - self.x[i];
-                terms[i][c] = self.root[i] * diff * diff;
+        for (terms, (x, root)) in terms.iter_mut().zip(self.x.iter().zip(self.root)) {
+            for (term, coordinate) in terms.iter_mut().zip(coordinates) {
+                let diff = coordinate - x;
+                *term = root * diff * diff;
             }
         }
         terms
@@ -327,7 +332,7 @@ impl<const N: usize, const C: usize> Group<'_, N, C> {
     /// Chooses points: the nearest codes if they are one, or the nearest of their neighbours.
     pub(crate) fn plain_points(&self, tries: &mut Tries<N, C>) {
         tries.off = 0;
-        for j in (0..LANES).filter(|j| tries.live >> j & 1 == 1) {
+        for j in (0..WIDTH).filter(|j| tries.live >> j & 1 == 1) {
             tries.points[j] = self.codes(tries.factor[j]);
             if let Place::Near(list) = self.lattice.place(tries.points[j]) {
                 tries.points[j] = u32::from(nearest(&self.terms(tries.scale[j]), list.eights()));
@@ -337,9 +342,9 @@ impl<const N: usize, const C: usize> Group<'_, N, C> {
     }
 
     /// Adds `w · x · q` and `w · q · q` of the coordinates of points, side by side, to sums.
-    pub(crate) fn plain_sums(&self, points: &[u32; LANES], sums: &mut [Lane; 2]) {
+    pub(crate) fn plain_sums(&self, points: &[u32; WIDTH], sums: &mut [Lane; 2]) {
         for i in 0..N {
-            for j in 0..LANES {
+            for j in 0..WIDTH {
                 let q = Lattice::<N, C>::coordinate(points[j], i);
                 sums[0][j] += self.w[i] * self.x[i] * q;
                 sums[1][j] += self.w[i] * q * q;

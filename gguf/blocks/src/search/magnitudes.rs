@@ -5,8 +5,9 @@
 //! where codes are no point, and the sums that decide. Coordinates are the odd numbers from 1.
 
 use super::lattice::{Group, Lattice, Place, Tries};
-use super::{LANES, Lane, ROUNDER, clamp, positive, sum_of_squares};
-use crate::simd::Simd;
+use super::lattice::{Lane, WIDTH};
+use super::{ROUNDER, batch, clamp, positive, sum_of_squares, transpose};
+use crate::simd::{Lanes, Simd};
 
 /// Lattice points of a sub-block at most.
 const GROUPS: usize = 8;
@@ -101,11 +102,18 @@ pub(crate) fn encode<const SUBS: usize, const B: usize, const N: usize, const C:
         scales: [0; SUBS],
         subs: [EMPTY; SUBS],
     };
-    for (k, x) in x.as_chunks::<B>().0.iter().enumerate() {
-        let mut w = [0.0; B];
+    let mut parts = [Part::<B>::EMPTY; SUBS];
+    for (k, (part, x)) in parts.iter_mut().zip(x.as_chunks::<B>().0).enumerate() {
         let importance = importance.map(|w| &w.as_chunks::<B>().0[k]);
-        weights(rules, mean, x, importance, &mut w);
-        (out.subs[k], scales[k]) = sub_block::<B, N, C, V>(simd, lattice, rules, x, &w);
+        part.magnitudes = *x;
+        weights(rules, mean, x, importance, &mut part.weights);
+        part.take_signs(rules.even_signs);
+    }
+    if rules.fitted {
+        fit(simd, Lattice::<N, C>::LEVELS as f32 + 1.0, &mut parts);
+    }
+    for (k, part) in parts.iter().enumerate() {
+        (out.subs[k], scales[k]) = sub_block::<B, N, C, V>(simd, lattice, rules, part);
     }
     let max = scales.into_iter().fold(0.0, |m, s| if s > m { s } else { m });
     if max == 0.0 {
@@ -182,33 +190,71 @@ fn take_signs(even: bool, x: &mut [f32; SIGNS], w: &[f32; SIGNS]) -> u8 {
     signs
 }
 
+/// What the search of a sub-block starts from.
+#[derive(Clone, Copy)]
+struct Part<const B: usize> {
+    /// Values without signs; one may be left with a minus.
+    magnitudes: [f32; B],
+    signs: [u8; 4],
+    weights: [f32; B],
+    /// The scale that fits whole numbers up to one more than the largest code, where that is where to start.
+    fitted: f32,
+}
+
+impl<const B: usize> Part<B> {
+    const EMPTY: Self = Self {
+        magnitudes: [0.0; B],
+        signs: [0; 4],
+        weights: [0.0; B],
+        fitted: 0.0,
+    };
+
+    #[inline(always)]
+    fn take_signs(&mut self, even: bool) {
+        let eights = self.magnitudes.as_chunks_mut::<SIGNS>().0.iter_mut();
+        let weights = self.weights.as_chunks::<SIGNS>().0;
+        for ((x, w), signs) in eights.zip(weights).zip(&mut self.signs) {
+            *signs = take_signs(even, x, w);
+        }
+    }
+}
+
+/// Fits the scales of all sub-blocks side by side.
+#[inline(always)]
+fn fit<S: Simd, const B: usize, const SUBS: usize>(simd: S, n_max: f32, parts: &mut [Part<B>; SUBS]) {
+    let x = transpose(simd, batch(parts, 0).map(|p| &p.magnitudes));
+    let w = transpose(simd, batch(parts, 0).map(|p| &p.weights));
+    let (scales, _) = positive(simd, n_max, &x, &w);
+    for (part, scale) in parts.iter_mut().zip(scales.to_array()) {
+        part.fitted = scale;
+    }
+}
+
 /// The points of a sub-block, and their scale.
 #[inline(always)]
 fn sub_block<const B: usize, const N: usize, const C: usize, const V: usize>(
     simd: impl Simd,
     lattice: &Lattice<N, C>,
     rules: &Rules,
-    x: &[f32; B],
-    w: &[f32; B],
+    part: &Part<B>,
 ) -> (Sub, f32) {
-    let mut magnitudes = *x;
-    let mut signs = [0; 4];
-    let eights = magnitudes.as_chunks_mut::<SIGNS>().0.iter_mut();
-    for ((x, w), signs) in eights.zip(w.as_chunks::<SIGNS>().0).zip(&mut signs) {
-        *signs = take_signs(rules.even_signs, x, w);
-    }
-    let x = &magnitudes;
+    let Part {
+        magnitudes: x,
+        weights: w,
+        signs,
+        fitted,
+    } = part;
+    let mut signs = *signs;
     let max = x.iter().fold(0.0, |m, &v| if v > m { v } else { m });
     if max < rules.tiny || max == 0.0 {
         return (EMPTY, 0.0);
     }
     let levels = Lattice::<N, C>::LEVELS as f32;
     let start = if rules.fitted {
-        let scale = positive(levels + 1.0, x, w, &mut [0; B]);
-        if scale * levels <= 0.0 {
+        if fitted * levels <= 0.0 {
             return (EMPTY, 0.0);
         }
-        (scale * levels, scale)
+        (fitted * levels, *fitted)
     } else {
         (max, max / (2.0 * levels - 1.0))
     };
@@ -244,7 +290,7 @@ struct Search<'a, const B: usize, const N: usize, const C: usize> {
 
 /// All starting scales: points of each group, groups that were no point, and sums.
 struct Tried<const V: usize> {
-    points: [[[u32; LANES]; GROUPS]; V],
+    points: [[[u32; WIDTH]; GROUPS]; V],
     off: [[u32; GROUPS]; V],
     sums: [[Lane; 2]; V],
 }
@@ -292,11 +338,11 @@ impl<'a, const B: usize, const N: usize, const C: usize> Search<'a, B, N, C> {
         let mut best = 0.0;
         let mut found = None;
         for t in 0..count {
-            let [qx, q2] = tried.sums[t / LANES].map(|sums| sums[t % LANES]);
+            let [qx, q2] = tried.sums[t / WIDTH].map(|sums| sums[t % WIDTH]);
             if q2 > 0.0 && qx * qx > best * q2 {
                 self.scale = qx / q2;
                 best = self.scale * qx;
-                found = Some((t / LANES, t % LANES));
+                found = Some((t / WIDTH, t % WIDTH));
             }
         }
         if let Some((v, j)) = found {
@@ -312,15 +358,15 @@ impl<'a, const B: usize, const N: usize, const C: usize> Search<'a, B, N, C> {
     fn all_tries<const V: usize>(&self, simd: impl Simd, rules: &Rules, max: f32) -> Tried<V> {
         let largest = (2 * Lattice::<N, C>::LEVELS - 1) as f32;
         let mut tried = Tried {
-            points: [[[0; LANES]; GROUPS]; V],
+            points: [[[0; WIDTH]; GROUPS]; V],
             off: [[0; GROUPS]; V],
-            sums: [[[0.0; LANES]; 2]; V],
+            sums: [[[0.0; WIDTH]; 2]; V],
         };
         let mut tries = Tries::NONE;
         let mut step = -rules.side;
         for v in 0..V {
             tries.live = 0;
-            for j in 0..LANES {
+            for j in 0..WIDTH {
                 tries.factor[j] = (largest + step as f32 * rules.step) / max;
                 tries.scale[j] = 1.0 / tries.factor[j];
                 tries.live |= u32::from(step <= rules.side) << j;

@@ -1,84 +1,99 @@
 //! Codes from zero up without a minimum, for numbers that are not negative: `x ≈ scale · code`.
 
-use super::{TINY, nint};
+use super::TINY;
+use crate::simd::{Lanes, Simd};
 
 /// Passes over the codes at most.
 const PASSES: usize = 5;
 
-/// Finds codes in `0..=n_max` and the scale, first over a grid, then by changing single codes. A negative `x`
-/// gives a code that wrapped round in 8 bits, as the files of the reference have it.
-pub(crate) fn positive<const N: usize>(n_max: f32, x: &[f32; N], w: &[f32; N], codes: &mut [u8; N]) -> f32 {
-    let max = x.iter().fold(0.0, |m, &v| if v > m { v } else { m });
-    if max < TINY {
-        codes.fill(0);
-        return 0.0;
+/// For each lane, codes in `0..=n_max` and the scale, first over a grid, then by changing single codes. A negative
+/// `x` gives a code that wrapped round in 8 bits, as the files of the reference have it.
+#[inline(always)]
+pub(crate) fn positive<S: Simd, const N: usize>(
+    simd: S,
+    n_max: f32,
+    x: &[S::Lanes; N],
+    w: &[S::Lanes; N],
+) -> (S::Lanes, [S::Lanes; N]) {
+    let (zero, top) = (simd.splat(0.0), simd.splat(n_max));
+    let mut max = zero;
+    for x in x {
+        max = x.max(max);
     }
-    let factor = best_factor(n_max, max, x, w);
-    let mut sum_lx = 0.0;
-    let mut sum_l2 = 0.0;
-    for ((code, &x), &w) in codes.iter_mut().zip(x).zip(w) {
-        let l = nint(factor * x).min(n_max);
-        *code = l as i32 as u8;
-        sum_lx += w * x * l;
-        sum_l2 += w * l * l;
+    let factor = best_factor(simd, n_max, max, x, w);
+    let mut codes = [zero; N];
+    let mut sum_lx = zero;
+    let mut sum_l2 = zero;
+    for i in 0..N {
+        let l = (factor * x[i]).nint().min(top);
+        codes[i] = wrap(simd, l);
+        sum_lx = sum_lx + w[i] * x[i] * l;
+        sum_l2 = sum_l2 + w[i] * l * l;
     }
     for _ in 0..PASSES {
-        let mut changed = false;
-        for ((code, &x), &w) in codes.iter_mut().zip(x).zip(w) {
-            let old = f32::from(*code);
-            let mut lx = sum_lx - w * x * old;
-            let mut l2 = sum_l2 - w * old * old;
-            if !(lx > 0.0 && l2 > 0.0) {
-                continue;
-            }
-            let new = nint(x * l2 / lx).min(n_max);
-            if new == old {
-                continue;
-            }
-            lx += w * x * new;
-            l2 += w * new * new;
-            if lx * lx * sum_l2 > sum_lx * sum_lx * l2 {
-                *code = new as i32 as u8;
-                (sum_lx, sum_l2) = (lx, l2);
-                changed = true;
-            }
+        let mut changed = zero.gt(zero);
+        for i in 0..N {
+            let (x, w, old) = (x[i], w[i], codes[i]);
+            let rest_lx = sum_lx - w * x * old;
+            let rest_l2 = sum_l2 - w * old * old;
+            let new = (x * rest_l2 / rest_lx).nint().min(top);
+            let lx = rest_lx + w * x * new;
+            let l2 = rest_l2 + w * new * new;
+            let better = (lx * lx * sum_l2).gt(sum_lx * sum_lx * l2);
+            let accept = rest_lx.gt(zero) & rest_l2.gt(zero) & !new.same(old) & better;
+            codes[i] = S::Lanes::select(accept, wrap(simd, new), old);
+            sum_lx = S::Lanes::select(accept, lx, sum_lx);
+            sum_l2 = S::Lanes::select(accept, l2, sum_l2);
+            changed = changed | accept;
         }
-        if !changed {
+        if !S::Lanes::any(changed) {
             break;
         }
     }
-    if sum_l2 > 0.0 { sum_lx / sum_l2 } else { 0.0 }
+    let tiny = simd.splat(TINY).gt(max);
+    let scale = S::Lanes::select(sum_l2.gt(zero), sum_lx / sum_l2, zero);
+    for code in &mut codes {
+        *code = S::Lanes::select(tiny, zero, *code);
+    }
+    (S::Lanes::select(tiny, zero, scale), codes)
+}
+
+/// A whole number in 8 bits. All steps are exact.
+#[inline(always)]
+fn wrap<S: Simd>(simd: S, v: S::Lanes) -> S::Lanes {
+    let range = simd.splat(256.0);
+    let rest = v - (v * simd.splat(1.0 / 256.0)).trunc() * range;
+    S::Lanes::select(simd.splat(0.0).gt(rest), rest + range, rest)
 }
 
 /// The factor from numbers to codes with the least error among the plain one and four to either side.
-fn best_factor<const N: usize>(n_max: f32, max: f32, x: &[f32; N], w: &[f32; N]) -> f32 {
-    let mut factor = n_max / max;
-    let scale = 1.0 / factor;
-    let mut best = 0.0;
-    for (&x, &w) in x.iter().zip(w) {
-        let diff = x - scale * f32::from(nint(factor * x) as i32 as u8);
-        best += w * diff * diff;
+#[inline(always)]
+fn best_factor<S: Simd, const N: usize>(
+    simd: S,
+    n_max: f32,
+    max: S::Lanes,
+    x: &[S::Lanes; N],
+    w: &[S::Lanes; N],
+) -> S::Lanes {
+    let (one, top) = (simd.splat(1.0), simd.splat(n_max));
+    let mut factor = top / max;
+    let scale = one / factor;
+    let mut best = simd.splat(0.0);
+    for i in 0..N {
+        let diff = x[i] - scale * wrap(simd, (factor * x[i]).nint());
+        best = best + w[i] * diff * diff;
     }
-    let mut tries = [0.0; 8];
-    for (i, t) in tries.iter_mut().enumerate() {
-        let step = if i < 4 { i as i32 - 4 } else { i as i32 - 3 };
-        *t = (0.1 * step as f32 + n_max) / max;
-    }
-    let scales = tries.map(|t| 1.0 / t);
-    let mut errors = [0.0; 8];
-    for (&x, &w) in x.iter().zip(w) {
-        for t in 0..8 {
-            let l = nint(tries[t] * x);
-            let l = if l < n_max { l } else { n_max };
-            let diff = x - scales[t] * l;
-            errors[t] += w * diff * diff;
+    for step in [-4i8, -3, -2, -1, 1, 2, 3, 4] {
+        let tried = simd.splat(0.1 * f32::from(step) + n_max) / max;
+        let scale = one / tried;
+        let mut error = simd.splat(0.0);
+        for i in 0..N {
+            let diff = x[i] - scale * (tried * x[i]).nint().min(top);
+            error = error + w[i] * diff * diff;
         }
-    }
-    for (error, t) in errors.into_iter().zip(tries) {
-        if error < best {
-            best = error;
-            factor = t;
-        }
+        let lower = best.gt(error);
+        best = S::Lanes::select(lower, error, best);
+        factor = S::Lanes::select(lower, tried, factor);
     }
     factor
 }

@@ -29,6 +29,10 @@ pub(crate) fn values(down: bool) -> &'static [f32; 3] {
 
 /// The places of the values in ascending order, equal ones in their own order.
 #[inline(always)]
+#[expect(
+    clippy::needless_bitwise_bool,
+    reason = "conditions of lanes are computed without branches"
+)]
 pub(crate) fn order<const B: usize>(x: &[f32; B]) -> [u8; B] {
     let mut ranks = [0u32; B];
     for j in 0..B {

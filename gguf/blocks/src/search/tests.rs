@@ -3,11 +3,18 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::simd::Baseline;
+
+/// A number in each lane.
+type Number = <Baseline as Simd>::Lanes;
 
 const N: usize = 16;
 
+/// Values and weights.
+type Group = ([f32; N], [f32; N]);
+
 /// One group as the plain loops see it.
-fn group() -> impl Strategy<Value = ([f32; N], [f32; N])> {
+fn group() -> impl Strategy<Value = Group> {
     let value = prop_oneof![
         4 => -1.0f32..1.0,
         1 => (-8i32..8).prop_map(|v| v as f32 / 4.0),
@@ -18,7 +25,7 @@ fn group() -> impl Strategy<Value = ([f32; N], [f32; N])> {
     (prop::array::uniform16(value), prop::array::uniform16(weight))
 }
 
-fn groups() -> impl Strategy<Value = Vec<([f32; N], [f32; N])>> {
+fn groups() -> impl Strategy<Value = Vec<Group>> {
     prop::collection::vec(group(), LANES)
 }
 
@@ -140,17 +147,26 @@ fn plain_symmetric(x: &[f32; N], w: &[f32; N]) -> (f32, [u8; N]) {
     (scale, codes)
 }
 
+/// One value of each group in a lane.
+fn lanes(groups: &[Group], part: fn(&Group) -> &[f32; N]) -> [Number; N] {
+    transpose(Baseline, std::array::from_fn(|j| part(&groups[j])))
+}
+
+/// The codes of lane `j`.
+fn codes_of(codes: &[Number; N], j: usize) -> [u8; N] {
+    codes.map(|code| code.to_array()[j] as u8)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn affine_lanes_are_plain_loops(groups in groups()) {
-        let x = transpose(std::array::from_fn(|j| &groups[j].0));
-        let w = transpose(std::array::from_fn(|j| &groups[j].1));
+        let (x, w) = (lanes(&groups, |g| &g.0), lanes(&groups, |g| &g.1));
         let plain = Grid { n_max: 15.0, first: -1.0, step: 0.1, steps: 20 };
-        let squares = affine_plain::<N, false>(&x, &w, &plain);
-        let magnitudes = affine_plain::<N, true>(&x, &w, &plain);
-        let weighted = affine_weighted(&x, &w, &weighted_grid(3.0));
+        let squares = affine_plain::<Baseline, N, false>(Baseline, &x, &w, &plain);
+        let magnitudes = affine_plain::<Baseline, N, true>(Baseline, &x, &w, &plain);
+        let weighted = affine_weighted(Baseline, &x, &w, &weighted_grid(3.0));
         for (j, (x, w)) in groups.iter().enumerate() {
             for (found, grid, abs) in
                 [(&squares, &plain, false), (&magnitudes, &plain, true), (&weighted, &weighted_grid(3.0), false)]
@@ -158,60 +174,66 @@ proptest! {
                 let (scale, min, codes) = plain_affine(x, w, grid, abs);
                 prop_assert_eq!(found.scale[j].to_bits(), scale.to_bits());
                 prop_assert_eq!(found.min[j], min);
-                prop_assert_eq!(found.codes[j], codes);
+                prop_assert_eq!(found.codes16(Baseline, j, x), codes);
             }
         }
     }
 
     #[test]
     fn descent_lanes_are_plain_loops(groups in groups()) {
-        let (scales, codes) = symmetric_descent(4.0, &transpose(std::array::from_fn(|j| &groups[j].0)));
+        let (scales, codes) = symmetric_descent(Baseline, 4.0, &lanes(&groups, |g| &g.0));
         for (j, (x, _)) in groups.iter().enumerate() {
             let (scale, plain) = plain_descent(x);
-            prop_assert_eq!(scales[j].to_bits(), scale.to_bits());
-            prop_assert_eq!(codes[j], plain);
+            prop_assert_eq!(scales.to_array()[j].to_bits(), scale.to_bits());
+            prop_assert_eq!(codes_of(&codes, j), plain);
         }
     }
 
     #[test]
-    fn tries_side_by_side_are_one_after_another((x, w) in group()) {
-        let mut codes = [0; N];
-        let scale = symmetric(8.0, &x, &w, &mut codes);
-        let (plain, plain_codes) = plain_symmetric(&x, &w);
-        prop_assert_eq!(scale.to_bits(), plain.to_bits());
-        prop_assert_eq!(codes, plain_codes);
+    fn symmetric_lanes_are_plain_loops(groups in groups()) {
+        let (x, w) = (lanes(&groups, |g| &g.0), lanes(&groups, |g| &g.1));
+        let (scales, codes) = symmetric(Baseline, 8.0, &x, &w);
+        for (j, (x, w)) in groups.iter().enumerate() {
+            let (scale, plain) = plain_symmetric(x, w);
+            prop_assert_eq!(scales.to_array()[j].to_bits(), scale.to_bits());
+            prop_assert_eq!(codes_of(&codes, j), plain);
+            let mut one = [0; N];
+            prop_assert_eq!(symmetric_one(Baseline, 8.0, x, w, &mut one).to_bits(), scale.to_bits());
+            prop_assert_eq!(one, plain);
+        }
     }
 
     #[test]
-    fn the_positive_search_never_does_worse_than_plain_rounding((x, w) in group()) {
-        let x = x.map(f32::abs);
-        let mut codes = [0; N];
-        let scale = positive(15.0, &x, &w, &mut codes);
-        prop_assert!(codes.iter().all(|c| *c <= 15));
-        let plain_scale = x.iter().copied().fold(0.0, f32::max) / 15.0;
-        let error = |scale: f32, codes: &[f32; N]| -> f64 {
-            (0..N).map(|i| f64::from(w[i]) * f64::from(x[i] - scale * codes[i]).powi(2)).sum()
-        };
-        let plain_codes = x.map(|x| if plain_scale > 0.0 { (x / plain_scale).round_ties_even() } else { 0.0 });
-        prop_assert!(error(scale, &codes.map(f32::from)) <= error(plain_scale, &plain_codes) * 1.0001 + 1e-9);
+    fn the_positive_search_never_does_worse_than_plain_rounding(groups in groups()) {
+        let groups: Vec<_> = groups.into_iter().map(|(x, w)| (x.map(f32::abs), w)).collect();
+        let found = positive(Baseline, 15.0, &lanes(&groups, |g| &g.0), &lanes(&groups, |g| &g.1));
+        for (j, (x, w)) in groups.iter().enumerate() {
+            let (scale, codes) = (found.0.to_array()[j], codes_of(&found.1, j));
+            prop_assert!(codes.iter().all(|c| *c <= 15));
+            let plain_scale = x.iter().copied().fold(0.0, f32::max) / 15.0;
+            let error = |scale: f32, codes: &[f32; N]| -> f64 {
+                (0..N).map(|i| f64::from(w[i]) * f64::from(x[i] - scale * codes[i]).powi(2)).sum()
+            };
+            let plain_codes = x.map(|x| if plain_scale > 0.0 { (x / plain_scale).round_ties_even() } else { 0.0 });
+            prop_assert!(error(scale, &codes.map(f32::from)) <= error(plain_scale, &plain_codes) * 1.0001 + 1e-9);
+        }
     }
 }
 
 #[test]
 fn rounding_follows_its_rules_at_the_edges() {
     for (v, ties_even, away) in [
-        (0.5, 0.0, 1),
-        (1.5, 2.0, 2),
-        (-0.5, 0.0, -1),
-        (-2.5, -2.0, -3),
-        (0.49999997, 0.0, 0),
-        (126.5, 126.0, 127),
+        (0.5, 0.0, 1.0),
+        (1.5, 2.0, 2.0),
+        (-0.5, 0.0, -1.0),
+        (-2.5, -2.0, -3.0),
+        (0.49999997, 0.0, 0.0),
+        (126.5, 126.0, 127.0),
     ] {
         assert_eq!(nint(v), ties_even);
-        assert_eq!(round_away(v), away);
+        assert_eq!(round_away(Baseline, Baseline.splat(v)).to_array()[0], away);
     }
     for v in [f32::NAN, f32::INFINITY, 3e9, -3e9] {
-        assert_eq!(truncate(v), i32::MIN);
         assert!(nint(v).abs() <= 4_194_304.0);
     }
     assert_eq!(clamp(f32::NAN, -1.0, 1.0), -1.0);
@@ -220,12 +242,14 @@ fn rounding_follows_its_rules_at_the_edges() {
 #[test]
 fn extremes_keep_the_first_of_equals() {
     assert_eq!(signed_max(&[1.0, -2.0, 2.0]), -2.0);
+    assert_eq!(signed_max(&[2.0, 1.0, -2.0]), 2.0);
+    assert_eq!(signed_max(&[-1.0, -2.0, 1.5]), -2.0);
     assert!(signed_max(&[-0.0, 0.0]).is_sign_positive());
     let mut x = [0.0; 32];
     x[0] = -0.0;
-    let (min, max) = range(&x);
+    let (min, max) = range(Baseline, &x);
     assert!(min.is_sign_negative() && max.is_sign_negative());
     x[9] = -3.0;
     x[30] = 2.0;
-    assert_eq!(range(&x), (-3.0, 2.0));
+    assert_eq!(range(Baseline, &x), (-3.0, 2.0));
 }

@@ -8,18 +8,26 @@
 //! Everything on the way from `encode` to the arithmetic must be `#[inline(always)]`: what is a call of its own is
 //! compiled for the lowest level.
 
+#[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+#[cfg(target_arch = "x86_64")]
+mod x86_sse2;
 
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
 
-use crate::search::lattice::{Eight, Group, Terms, Tries};
+use crate::search::lattice::{self, Eight, Group, Terms, Tries};
 use crate::search::ternary::Cuts;
 use crate::{Cpu, EncodeRow, Importance};
-use portable::Portable;
+
+/// The operations of [`crate::Level::Portable`].
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) use portable::Portable as Baseline;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_sse2::Sse2 as Baseline;
 
 /// Numbers that stand side by side.
 pub(crate) const LANES: usize = 16;
@@ -35,7 +43,7 @@ pub(crate) fn encoder<E: Encode>(cpu: Cpu) -> EncodeRow {
     match cpu.level() {
         #[cfg(target_arch = "x86_64")]
         crate::Level::Avx2 => x86::encode_row::<E>,
-        _ => |src, importance, out| E::encode(Portable, src, importance, out),
+        _ => |src, importance, out| E::encode(Baseline, src, importance, out),
     }
 }
 
@@ -60,21 +68,33 @@ pub(crate) trait Simd: Copy {
     fn look_up(self, table: &[f32; 16], index: Self::Lanes) -> Self::Lanes;
 
     /// As [`crate::search::lattice::nearest`].
-    fn nearest<const N: usize, const C: usize>(self, terms: &Terms<N, C>, list: &[Eight]) -> u16;
+    #[inline(always)]
+    fn nearest<const N: usize, const C: usize>(self, terms: &Terms<N, C>, list: &[Eight]) -> u16 {
+        lattice::nearest(terms, list)
+    }
 
     /// As [`Group::plain_points`].
-    fn points<const N: usize, const C: usize>(self, group: &Group<'_, N, C>, tries: &mut Tries<N, C>);
+    #[inline(always)]
+    fn points<const N: usize, const C: usize>(self, group: &Group<'_, N, C>, tries: &mut Tries<N, C>) {
+        group.plain_points(tries);
+    }
 
     /// As [`Group::plain_sums`].
+    #[inline(always)]
     fn point_sums<const N: usize, const C: usize>(
         self,
         group: &Group<'_, N, C>,
         points: &[u32; 8],
         sums: &mut [[f32; 8]; 2],
-    );
+    ) {
+        group.plain_sums(points, sums);
+    }
 
     /// As [`Cuts::plain_better`].
-    fn better_cuts(self, cuts: &Cuts<'_>, score: f32) -> u32;
+    #[inline(always)]
+    fn better_cuts(self, cuts: &Cuts<'_>, score: f32) -> u32 {
+        cuts.plain_better(score)
+    }
 }
 
 /// Sixteen f32. Comparisons are false for NaN.

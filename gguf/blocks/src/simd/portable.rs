@@ -1,11 +1,9 @@
-//! The operations in plain Rust.
+//! The operations in plain Rust: what the others are compared with, and what encoders run where there are no others.
 
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
 
 use super::{LANES, Lanes, Simd};
-use crate::search::lattice::{self, Eight, Group, Terms, Tries};
-use crate::search::ternary::Cuts;
-use crate::search::{nint, truncate};
+use crate::search::nint;
 
 /// The level of any machine.
 #[derive(Clone, Copy)]
@@ -47,6 +45,16 @@ fn condition(holds: bool) -> u32 {
     if holds { u32::MAX } else { 0 }
 }
 
+/// Truncation to a whole number; what `i32` cannot hold gives its smallest value, as the x86 instruction does.
+#[inline(always)]
+fn truncate(v: f32) -> i32 {
+    if v.abs() < 2_147_483_648.0 {
+        v as i32
+    } else {
+        i32::MIN
+    }
+}
+
 impl Simd for Portable {
     type Lanes = Array;
 
@@ -83,31 +91,6 @@ impl Simd for Portable {
     #[inline(always)]
     fn look_up(self, table: &[f32; 16], index: Array) -> Array {
         Array(each(index.0, |i| table[i as usize & 15]))
-    }
-
-    #[inline(always)]
-    fn nearest<const N: usize, const C: usize>(self, terms: &Terms<N, C>, list: &[Eight]) -> u16 {
-        lattice::nearest(terms, list)
-    }
-
-    #[inline(always)]
-    fn points<const N: usize, const C: usize>(self, group: &Group<'_, N, C>, tries: &mut Tries<N, C>) {
-        group.plain_points(tries);
-    }
-
-    #[inline(always)]
-    fn point_sums<const N: usize, const C: usize>(
-        self,
-        group: &Group<'_, N, C>,
-        points: &[u32; 8],
-        sums: &mut [[f32; 8]; 2],
-    ) {
-        group.plain_sums(points, sums);
-    }
-
-    #[inline(always)]
-    fn better_cuts(self, cuts: &Cuts<'_>, score: f32) -> u32 {
-        cuts.plain_better(score)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Each operation of each level against the plain one.
 
+use super::portable::Portable;
 use super::*;
 use crate::test_random::Random;
 use crate::{Cpu, Level};
@@ -127,4 +128,5 @@ fn every_level_has_the_same_operations() {
         encoder::<Checks>(Cpu::at_most(level))(&[], Importance::None, &mut ran);
         assert_eq!(ran, [1], "{level:?}");
     }
+    check(Portable);
 }

@@ -7,14 +7,15 @@ use crate::Importance;
 use crate::half_bulk::f32_to_f16;
 use crate::rows;
 use crate::search::lattice::Lattice;
+use crate::search::lattice::WIDTH;
 use crate::search::ternary::{self, Best, DOWN, Sums, UP};
-use crate::search::{LANES, clamp, nint, signed_max, sum_of_squares};
+use crate::search::{clamp, nint, signed_max, sum_of_squares};
 use crate::simd::{Encode, Simd};
 
 /// Values of a sub-block, two groups of eight.
 const B: usize = 16;
 /// Places where `B` sorted values can be cut, and room for eight from each.
-const PLACES: usize = B + LANES;
+const PLACES: usize = B + WIDTH;
 
 /// A sub-block: its scale, which groups move down, packed codes of its points.
 #[derive(Clone, Copy, Debug, Default)]
@@ -151,13 +152,13 @@ fn best_cut(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
                 front[g][m] = prefix[g].w[B] * LAST[m] * LAST[m] + prefix[g].w[first] * STEPS[m][0];
             }
         }
-        for start in (first..=B).step_by(LANES) {
-            let mut qx = [[0.0; LANES]; 4];
-            let mut q2 = [[0.0; LANES]; 4];
-            let mut better = [false; LANES];
+        for start in (first..=B).step_by(WIDTH) {
+            let mut qx = [[0.0; WIDTH]; 4];
+            let mut q2 = [[0.0; WIDTH]; 4];
+            let mut better = [false; WIDTH];
             let next = prefix.each_ref().map(|p| lanes(&p.x, start));
             let second = second.each_ref().map(|s| s.each_ref().map(|s| lanes(s, start)));
-            for j in 0..LANES {
+            for j in 0..WIDTH {
                 let a = prefix[0].x[first] + next[0][j];
                 let b = prefix[1].x[first] + next[1][j];
                 for k in 0..4 {
@@ -168,7 +169,7 @@ fn best_cut(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
                 }
             }
             if better.iter().fold(false, |any, b| any | b) {
-                for j in 0..LANES {
+                for j in 0..WIDTH {
                     for k in 0..4 {
                         best.offer(qx[k][j], q2[k][j], (first, start + j), k);
                     }
@@ -181,7 +182,7 @@ fn best_cut(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
 
 /// Eight numbers from a place on.
 #[inline(always)]
-fn lanes(v: &[f32; PLACES], start: usize) -> &[f32; LANES] {
+fn lanes(v: &[f32; PLACES], start: usize) -> &[f32; WIDTH] {
     v[start..].first_chunk().expect("eight fit behind each place")
 }
 

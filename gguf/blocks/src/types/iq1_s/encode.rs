@@ -7,14 +7,15 @@ use crate::Importance;
 use crate::half_bulk::f32_to_f16;
 use crate::rows;
 use crate::search::lattice::Lattice;
+use crate::search::lattice::WIDTH;
 use crate::search::ternary::{self, Best, Cuts, DOWN, Sums, UP};
-use crate::search::{LANES, clamp, nint, signed_max, sum_of_squares};
+use crate::search::{clamp, nint, signed_max, sum_of_squares};
 use crate::simd::{Encode, Simd};
 
 /// Values of a sub-block.
 const B: usize = 32;
 /// Places where `B` sorted values can be cut, and room for eight from each.
-const PLACES: usize = B + LANES;
+const PLACES: usize = B + WIDTH;
 
 /// A sub-block: its scale, the direction of the move, packed codes of its points.
 #[derive(Clone, Copy, Debug, Default)]
@@ -149,7 +150,7 @@ fn floor(prefix: &Prefix) -> f32 {
     const LIKELY: (usize, usize) = (9, 19);
     let cuts = cuts(prefix, LIKELY.0, LIKELY.1);
     let mut score = 0.0;
-    for j in 0..LANES {
+    for j in 0..WIDTH {
         for m in 0..2 {
             let (qx, q2) = cuts.sums(j, m);
             let s = qx * qx / q2;
@@ -173,7 +174,7 @@ fn best_cut(simd: impl Simd, order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Bes
         ..Best::NONE
     };
     for first in 0..=B {
-        for start in (first..=B).step_by(LANES) {
+        for start in (first..=B).step_by(WIDTH) {
             let cuts = cuts(&prefix, first, start);
             let mut better = simd.better_cuts(&cuts, best.score);
             while better != 0 {
@@ -190,7 +191,7 @@ fn best_cut(simd: impl Simd, order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Bes
 
 /// Eight numbers from a place on.
 #[inline(always)]
-fn lanes(v: &[f32; PLACES], start: usize) -> &[f32; LANES] {
+fn lanes(v: &[f32; PLACES], start: usize) -> &[f32; WIDTH] {
     v[start..].first_chunk().expect("eight fit behind each place")
 }
 

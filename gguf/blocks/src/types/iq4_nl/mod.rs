@@ -8,8 +8,8 @@ use crate::half_bulk::f32_to_f16;
 use crate::iq4::{self, LEVELS};
 use crate::packing::{from_nibbles, nibbles};
 use crate::rows::{self, half};
-use crate::search::sum_of_squares;
-use crate::simd::{Encode, Simd, encoder};
+use crate::search::{batch, transpose};
+use crate::simd::{Encode, LANES, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 32 values.
@@ -48,17 +48,29 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 
 impl Encode for IQ4NL {
     #[inline(always)]
-    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+    fn encode<S: Simd>(simd: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
         let (groups, blocks) = rows::pairs::<IQ4NL, 32>(src, out);
-        let importance = match importance {
+        let weights = match importance {
             Importance::None => None,
             Importance::Column(weights) => Some(rows::weights::<32>(src, weights)),
         };
-        for (i, (x, block)) in groups.iter().zip(blocks).enumerate() {
-            let sigma2 = sum_of_squares(x) * (2.0 / 32.0);
-            let scale = iq4::scale(x, &iq4::weights(x, importance.map(|w| &w[i]), sigma2));
-            block.d = f32_to_f16(scale).to_le_bytes();
-            block.qs = nibbles(&iq4::codes(iq4::inverse(scale), x));
+        for (i, blocks) in blocks.chunks_mut(LANES).enumerate() {
+            let first = LANES * i;
+            let x = transpose(simd, batch(groups, first));
+            let mut importance = None;
+            if let Some(weights) = weights {
+                let mut sum = simd.splat(0.0);
+                for x in x {
+                    sum = sum + x * x;
+                }
+                importance = Some((batch(weights, first), sum * simd.splat(2.0 / 32.0)));
+            }
+            let w = iq4::weights(simd, &x, importance);
+            let scales = iq4::scale(simd, &x, &w);
+            for (j, block) in blocks.iter_mut().enumerate() {
+                block.d = f32_to_f16(scales[j]).to_le_bytes();
+                block.qs = nibbles(&iq4::codes(simd, iq4::inverse(scales[j]), &groups[first + j]));
+            }
         }
     }
 }

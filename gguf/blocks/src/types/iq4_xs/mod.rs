@@ -9,8 +9,8 @@ use crate::half_bulk::f32_to_f16;
 use crate::iq4::{self, LEVELS};
 use crate::packing::{from_nibbles, nibbles};
 use crate::rows::{self, half};
-use crate::search::{clamp, nint, signed_max, sum_of_squares};
-use crate::simd::{Encode, Simd, encoder};
+use crate::search::{batch, clamp, nint, signed_max, sums_of_squares, transpose};
+use crate::simd::{Encode, LANES, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 256 values.
@@ -69,37 +69,43 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 
 impl Encode for IQ4XS {
     #[inline(always)]
-    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+    fn encode<S: Simd>(simd: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
         let (groups, blocks) = rows::pairs::<IQ4XS, 256>(src, out);
-        let importance = match importance {
+        let subs = src.as_chunks::<32>().0;
+        let weights = match importance {
             Importance::None => None,
-            Importance::Column(weights) => Some(rows::weights::<256>(src, weights)),
+            Importance::Column(weights) => Some(rows::weights::<32>(src, weights)),
         };
-        for (i, (x, block)) in groups.iter().zip(blocks).enumerate() {
-            *block = search(x, importance.map(|w| &w[i]));
+        // Lanes are the sub-blocks of two super-blocks.
+        for (i, blocks) in blocks.chunks_mut(2).enumerate() {
+            let first = LANES * i;
+            let x = transpose(simd, batch(subs, first));
+            let mut importance = None;
+            if let Some(weights) = weights {
+                let sums = sums_of_squares(&groups[2 * i], &groups[2 * i + blocks.len() - 1]);
+                let sigma2 = std::array::from_fn(|j| sums[j / 8] * (2.0 / 256.0));
+                importance = Some((batch(weights, first), simd.load(&sigma2)));
+            }
+            let w = iq4::weights(simd, &x, importance);
+            let scales = iq4::scale(simd, &x, &w);
+            for (k, block) in blocks.iter_mut().enumerate() {
+                *block = finish(simd, &groups[2 * i + k], &scales.as_chunks::<8>().0[k]);
+            }
         }
     }
 }
 
-/// Finds a scale for each sub-block, rounds the scales and chooses the codes for them.
-fn search(x: &[f32; 256], importance: Option<&[f32; 256]>) -> IQ4XS {
-    let sigma2 = sum_of_squares(x) * (2.0 / 256.0);
-    let subs = x.as_chunks::<32>().0;
-    let importance = importance.map(|w| w.as_chunks::<32>().0);
-    let scales: [f32; 8] = std::array::from_fn(|k| {
-        iq4::scale(
-            &subs[k],
-            &iq4::weights(&subs[k], importance.map(|w| &w[k]), sigma2),
-        )
-    });
+/// Rounds the scales of the sub-blocks and chooses the codes for them.
+#[inline(always)]
+fn finish<S: Simd>(simd: S, x: &[f32; 256], scales: &[f32; 8]) -> IQ4XS {
     // The codes follow from the unit before it is rounded to a half.
-    let d = -signed_max(&scales) / 32.0;
+    let d = -signed_max(scales) / 32.0;
     let inverse = iq4::inverse(d);
     let (mut low, mut high) = ([0; 4], 0);
     let mut qs = [[0; 16]; 8];
-    for k in 0..8 {
+    for (k, x) in x.as_chunks::<32>().0.iter().enumerate() {
         let scale = clamp(nint(inverse * scales[k]), -32.0, 31.0);
-        qs[k] = nibbles(&iq4::codes(iq4::inverse(d * scale), &subs[k]));
+        qs[k] = nibbles(&iq4::codes(simd, iq4::inverse(d * scale), x));
         let stored = (scale + 32.0) as i32 as u8;
         low[k / 2] |= (stored & 15) << (k % 2 * 4);
         high |= u16::from(stored >> 4) << (2 * k);

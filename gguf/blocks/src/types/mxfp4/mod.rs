@@ -5,10 +5,10 @@ mod kernel;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::packing::{DOUBLED_FP4, from_nibbles, nearest_fp4, nibbles};
+use crate::packing::{DOUBLED_FP4, from_nibbles, nibbles};
 use crate::rows;
-use crate::search::signed_max;
-use crate::simd::{Encode, Simd, encoder};
+use crate::search::{largest_magnitude, split};
+use crate::simd::{Encode, Lanes, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 32 values.
@@ -36,6 +36,9 @@ pub(crate) static FORMAT: Format = Format {
     ..Format::MAINLINE
 };
 
+/// The middles of neighbouring magnitudes of [`DOUBLED_FP4`].
+const MIDPOINTS: [f32; 7] = [0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0];
+
 /// Half the scale of an exponent, for the doubled values: `2^(e - 128)`.
 #[inline]
 pub(super) fn half_scale(e: u8) -> f32 {
@@ -57,15 +60,17 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 
 impl Encode for MXFP4 {
     #[inline(always)]
-    fn encode<S: Simd>(_: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+    fn encode<S: Simd>(simd: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
         let (groups, blocks) = rows::pairs::<MXFP4, 32>(src, out);
         for (x, block) in groups.iter().zip(blocks) {
-            let e = exponent(signed_max(x).abs());
-            let values = DOUBLED_FP4.map(|v| f32::from(v) * half_scale(e));
-            *block = MXFP4 {
-                e,
-                qs: nibbles(&x.map(|x| nearest_fp4(&values, x))),
-            };
+            block.e = exponent(largest_magnitude(x));
+            let scale = half_scale(block.e);
+            let mut midpoints = [simd.splat(0.0); 7];
+            for (m, of_one) in midpoints.iter_mut().zip(MIDPOINTS) {
+                *m = simd.splat(of_one * scale);
+            }
+            let [a, b] = split(simd, x);
+            block.qs = nibbles(&simd.low_bytes([nearest(simd, &midpoints, a), nearest(simd, &midpoints, b)]));
         }
     }
 }
@@ -94,6 +99,20 @@ fn floor_log2(v: f32) -> i32 {
     }
     let log = f64::from(e + 1) - below * (0.5 + below * 0.125) / std::f64::consts::LN_2;
     if (log as f32).floor() as i32 > e { e + 1 } else { e }
+}
+
+/// The codes of the values nearest to `x`, as whole numbers; the smaller value of two equally near ones, and code 0
+/// for zeros of either sign. Differences of neighbours are exact, so comparisons with midpoints are those of
+/// distances.
+#[inline(always)]
+fn nearest<S: Simd>(simd: S, midpoints: &[S::Lanes; 7], x: S::Lanes) -> S::Lanes {
+    let (zero, one) = (simd.splat(0.0), simd.splat(1.0));
+    let mut code = zero;
+    for mid in midpoints {
+        code = code + S::Lanes::select(x.abs().gt(*mid), one, zero);
+    }
+    let negative = zero.gt(x) & code.gt(zero);
+    S::Lanes::select(negative, code + simd.splat(8.0), code)
 }
 
 fn check(bytes: &[u8]) -> Option<usize> {

@@ -2,11 +2,9 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::half_bulk::f32_to_f16;
 use crate::rows::{self, half};
-use crate::search::{round_away, signed_max};
 use crate::simd::{Encode, Simd, encoder};
-use crate::{Format, Geometry, Importance, TypeId};
+use crate::{Format, Geometry, Importance, TypeId, ternary};
 
 /// One block of 64 values.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -44,15 +42,14 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 
 impl Encode for Q2_0 {
     #[inline(always)]
-    fn encode<S: Simd>(_: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+    fn encode<S: Simd>(simd: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
         let (groups, blocks) = rows::pairs::<Q2_0, 64>(src, out);
         for (x, block) in groups.iter().zip(blocks) {
-            let d = signed_max(x).abs();
-            let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-            block.d = f32_to_f16(d).to_le_bytes();
-            for (q, x) in block.qs.iter_mut().zip(x.as_chunks::<4>().0) {
-                let code = |x: f32| round_away(x * inverse).saturating_add(1).clamp(0, 3) as u8;
-                *q = (0..4).fold(0, |bits, j| bits | code(x[j]) << (2 * j));
+            // The unit is the largest magnitude, so code 3 is never the nearest.
+            let (d, codes) = ternary::search(simd, x);
+            block.d = d;
+            for (q, codes) in block.qs.iter_mut().zip(codes.as_chunks::<4>().0) {
+                *q = (0..4).fold(0, |bits, j| bits | codes[j] << (2 * j));
             }
         }
     }

@@ -3,18 +3,18 @@
 use super::Q2K;
 use crate::Importance;
 use crate::half_bulk::f32_to_f16;
-use crate::packing::{flatten, two_bits};
-use crate::rows::{self, half};
+use crate::packing::two_bits;
+use crate::rows::half;
 use crate::search::{
-    Grid, LANES, affine_plain, affine_weighted, clamp, lane_sums, nint, positive, spread, sum_of_squares,
-    transpose, weighted_grid,
+    Affine, Grid, SuperBlock, affine_plain, affine_weighted, lane_sums, nint, positive, sixteenths, spread,
+    super_blocks, weighted_grid,
 };
-use crate::simd::{Encode, Simd};
+use crate::simd::{Encode, LANES, Lanes, Simd};
 
 /// Values of a sub-block.
 const SUB: usize = 16;
 /// Sub-blocks of a super-block.
-const SUBS: usize = 16;
+const SUBS: usize = LANES;
 /// Starting scales without importance.
 const GRID: Grid = Grid {
     n_max: 3.0,
@@ -27,90 +27,84 @@ const WEIGHTED_GRID: Grid = weighted_grid(3.0);
 
 impl Encode for Q2K {
     #[inline(always)]
-    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-        let (groups, blocks) = rows::pairs::<Q2K, 256>(src, out);
+    fn encode<S: Simd>(simd: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        super_blocks::<S, Self>(simd, src, importance, out);
+    }
+}
+
+impl SuperBlock for Q2K {
+    #[inline(always)]
+    fn search<S: Simd>(simd: S, x: &[f32; 256], importance: Option<(&[f32; 256], f32)>) -> Self {
         match importance {
-            Importance::None => {
-                for (x, block) in groups.iter().zip(blocks) {
-                    *block = plain(x);
-                }
-            }
-            Importance::Column(weights) => {
-                let weights = rows::weights::<256>(src, weights);
-                for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
-                    *block = weighted(x, w);
-                }
-            }
+            None => plain(simd, x),
+            Some((w, sum)) => weighted(simd, x, w, sum / 256.0),
         }
     }
 }
 
-/// What the search found for each sub-block.
-struct Found {
-    scale: [f32; SUBS],
-    min: [f32; SUBS],
-    weight: [f32; SUBS],
-    codes: [[u8; SUB]; SUBS],
-}
-
-/// Searches eight sub-blocks at a time with weights `w`.
-fn search<const WEIGHTED: bool>(x: &[f32; 256], w: &[f32; 256]) -> Found {
-    let (x, w) = (x.as_chunks::<SUB>().0, w.as_chunks::<SUB>().0);
-    let mut out = Found {
-        scale: [0.0; SUBS],
-        min: [0.0; SUBS],
-        weight: [0.0; SUBS],
-        codes: [[0; SUB]; SUBS],
-    };
-    for at in (0..SUBS).step_by(LANES) {
-        let lanes = transpose(std::array::from_fn(|j| &x[at + j]));
-        let weights = transpose(std::array::from_fn(|j| &w[at + j]));
-        let found = if WEIGHTED {
-            affine_weighted(&lanes, &weights, &WEIGHTED_GRID)
-        } else {
-            affine_plain::<SUB, true>(&lanes, &weights, &GRID)
-        };
-        out.scale[at..at + LANES].copy_from_slice(&found.scale);
-        out.min[at..at + LANES].copy_from_slice(&found.min);
-        out.codes[at..at + LANES].copy_from_slice(&found.codes);
-        out.weight[at..at + LANES].copy_from_slice(&lane_sums(&weights));
-    }
-    out
-}
-
 /// Encodes without importance: each value counts by its magnitude.
-fn plain(x: &[f32; 256]) -> Q2K {
-    let found = search::<false>(x, &x.map(f32::abs));
-    let (d, scales) = round_to_four_bits(&found.scale);
-    let (dmin, mins) = round_to_four_bits(&found.min);
-    finish(x, found.codes, (d, scales), (dmin, mins))
+#[inline(always)]
+fn plain<S: Simd>(simd: S, x: &[f32; 256]) -> Q2K {
+    let lanes = sixteenths(simd, x);
+    let mut w = lanes;
+    for w in &mut w {
+        *w = w.abs();
+    }
+    let found = affine_plain::<S, SUB, true>(simd, &lanes, &w, &GRID);
+    let scales = round_to_four_bits(&found.scale);
+    let mins = round_to_four_bits(&found.min);
+    finish(simd, x, &found, scales, mins)
 }
 
 /// Encodes with importance.
-fn weighted(x: &[f32; 256], importance: &[f32; 256]) -> Q2K {
-    let sigma2 = sum_of_squares(x) / 256.0;
-    let found = search::<true>(x, &spread(x, importance, sigma2));
+#[inline(always)]
+fn weighted<S: Simd>(simd: S, x: &[f32; 256], importance: &[f32; 256], sigma2: f32) -> Q2K {
+    let lanes = sixteenths(simd, x);
+    let mut w = sixteenths(simd, importance);
+    spread::<S, SUB>(&lanes, &mut w, simd.splat(sigma2));
+    let found = affine_weighted(simd, &lanes, &w, &WEIGHTED_GRID);
+
+    // The searches for both units side by side.
+    let sub_weights = lane_sums(simd, &w).to_array();
+    let (mut values, mut weights) = (lanes, lanes);
+    for k in 0..SUBS {
+        let mut pair = [0.0; LANES];
+        (pair[0], pair[1]) = (found.scale[k], found.min[k]);
+        values[k] = simd.load(&pair);
+        weights[k] = simd.splat(sub_weights[k]);
+    }
+    let (units, codes) = positive(simd, 15.0, &values, &weights);
     let (mut scales, mut mins) = ([0; SUBS], [0; SUBS]);
-    let d = positive(15.0, &found.scale, &found.weight, &mut scales);
-    let dmin = positive(15.0, &found.min, &found.weight, &mut mins);
-    finish(x, found.codes, (d, scales), (dmin, mins))
+    for (k, codes) in codes.into_iter().enumerate() {
+        let codes = codes.to_array();
+        (scales[k], mins[k]) = (codes[0] as u8, codes[1] as u8);
+    }
+    let units = units.to_array();
+    finish(simd, x, &found, (units[0], scales), (units[1], mins))
 }
 
 /// Four-bit codes of numbers and their unit.
+#[inline(always)]
 fn round_to_four_bits(values: &[f32; SUBS]) -> (f32, [u8; SUBS]) {
     let max = values.iter().fold(0.0, |m, &v| if v > m { v } else { m });
+    let mut codes = [0; SUBS];
     if max > 0.0 {
         let inverse = 15.0 / max;
-        (max / 15.0, values.map(|v| nint(inverse * v) as i32 as u8))
+        for (code, v) in codes.iter_mut().zip(values) {
+            *code = nint(inverse * v) as i32 as u8;
+        }
+        (max / 15.0, codes)
     } else {
-        (0.0, [0; SUBS])
+        (0.0, codes)
     }
 }
 
 /// Chooses the codes again, for the scales and minima as they will be read.
-fn finish(
+#[inline(always)]
+fn finish<S: Simd>(
+    simd: S,
     x: &[f32; 256],
-    mut codes: [[u8; SUB]; SUBS],
+    found: &Affine,
     (d, scales): (f32, [u8; SUBS]),
     (dmin, mins): (f32, [u8; SUBS]),
 ) -> Q2K {
@@ -122,16 +116,20 @@ fn finish(
         dmin: f32_to_f16(dmin).to_le_bytes(),
     };
     let (d, dmin) = (half(block.d), half(block.dmin));
-    for ((x, codes), packed) in x.as_chunks::<SUB>().0.iter().zip(&mut codes).zip(block.scales) {
+    let (zero, top) = (simd.splat(0.0), simd.splat(3.0));
+    let mut codes = [0; 256];
+    let subs = x.as_chunks::<SUB>().0.iter().zip(codes.as_chunks_mut::<SUB>().0);
+    for (k, (x, codes)) in subs.enumerate() {
+        let packed = block.scales[k];
         let scale = d * f32::from(packed & 15);
         if scale == 0.0 {
+            *codes = found.codes16(simd, k, x);
             continue;
         }
-        let min = dmin * f32::from(packed >> 4);
-        for (code, x) in codes.iter_mut().zip(x) {
-            *code = clamp(nint((x + min) / scale), 0.0, 3.0) as i32 as u8;
-        }
+        let min = simd.splat(dmin * f32::from(packed >> 4));
+        let l = ((simd.load(x) + min) / simd.splat(scale)).nint().clamp(zero, top);
+        codes.copy_from_slice(&simd.low_bytes([l, l])[..SUB]);
     }
-    block.qs = two_bits(&flatten(&codes));
+    block.qs = two_bits(&codes);
     block
 }

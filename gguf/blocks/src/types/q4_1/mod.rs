@@ -6,10 +6,9 @@ mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::half_bulk::f32_to_f16;
+use crate::blocks32::{WithMinimum, encode_with_minimum};
 use crate::packing::{from_nibbles, nibbles};
 use crate::rows::{self, half};
-use crate::search::{Grid, affine_rows, range, truncate, weighted_grid};
 use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
 
@@ -40,8 +39,6 @@ pub(crate) static FORMAT: Format = Format {
     ..Format::MAINLINE
 };
 
-const GRID: Grid = weighted_grid(15.0);
-
 fn decode(bytes: &[u8], out: &mut [f32]) {
     rows::decode::<Q4_1, 32>(bytes, out, |b, out| {
         let (d, m) = (half(b.d), half(b.m));
@@ -53,45 +50,21 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 
 impl Encode for Q4_1 {
     #[inline(always)]
-    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-        let (groups, blocks) = rows::pairs::<Q4_1, 32>(src, out);
-        match importance {
-            Importance::None => {
-                for (x, block) in groups.iter().zip(blocks) {
-                    *block = nearest(x);
-                }
-            }
-            Importance::Column(weights) => {
-                affine_rows(
-                    groups,
-                    rows::weights::<32>(src, weights),
-                    &GRID,
-                    |i, d, min, codes| {
-                        blocks[i] = pack(d, -min, codes);
-                    },
-                );
-            }
-        }
+    fn encode<S: Simd>(simd: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        encode_with_minimum::<S, Self>(simd, src, importance, out);
     }
 }
 
-/// The smallest and the largest value get the first and the last code.
-fn nearest(x: &[f32; 32]) -> Q4_1 {
-    let (min, max) = range(x);
-    let d = (max - min) / 15.0;
-    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-    pack(
-        d,
-        min,
-        &x.map(|x| (truncate((x - min) * inverse + 0.5) as i8).min(15) as u8),
-    )
-}
+impl WithMinimum for Q4_1 {
+    const N_MAX: f32 = 15.0;
 
-fn pack(d: f32, m: f32, codes: &[u8; 32]) -> Q4_1 {
-    Q4_1 {
-        d: f32_to_f16(d).to_le_bytes(),
-        m: f32_to_f16(m).to_le_bytes(),
-        qs: nibbles(codes),
+    #[inline(always)]
+    fn pack(d: [u8; 2], m: [u8; 2], codes: &[u8; 32]) -> Self {
+        Self {
+            d,
+            m,
+            qs: nibbles(codes),
+        }
     }
 }
 

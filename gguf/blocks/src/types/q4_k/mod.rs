@@ -11,7 +11,7 @@ use crate::packing::nibble_halves;
 use crate::rows::{self, half};
 use crate::search::Grid;
 use crate::simd::{Encode, Simd, encoder};
-use crate::six_bit;
+use crate::six_bit::{self, SixBit, SuperBlock};
 use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 256 values.
@@ -43,14 +43,6 @@ pub(crate) static FORMAT: Format = Format {
     ..Format::MAINLINE
 };
 
-/// Starting scales without importance.
-const GRID: Grid = Grid {
-    n_max: 15.0,
-    first: -1.0,
-    step: 0.1,
-    steps: 20,
-};
-
 fn decode(bytes: &[u8], out: &mut [f32]) {
     rows::decode::<Q4K, 256>(bytes, out, |b, out| {
         let (d, dmin) = (half(b.d), half(b.dmin));
@@ -69,14 +61,27 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 
 impl Encode for Q4K {
     #[inline(always)]
-    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-        six_bit::encode_row(src, importance, &GRID, out, |s| Q4K {
+    fn encode<S: Simd>(simd: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        six_bit::encode_row::<S, Self>(simd, src, importance, out);
+    }
+}
+
+impl SixBit for Q4K {
+    const GRID: Grid = Grid {
+        n_max: 15.0,
+        first: -1.0,
+        step: 0.1,
+        steps: 20,
+    };
+
+    #[inline(always)]
+    fn pack(s: &SuperBlock) -> Self {
+        Self {
             d: s.d,
             dmin: s.dmin,
             scales: s.scales,
-
             qs: nibble_halves(&s.codes),
-        });
+        }
     }
 }
 

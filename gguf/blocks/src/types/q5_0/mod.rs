@@ -6,10 +6,9 @@ mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::half_bulk::f32_to_f16;
+use crate::blocks32::{Signed, encode_signed};
 use crate::packing::{fifth_bits, nibbles, with_fifth_bits};
 use crate::rows::{self, half};
-use crate::search::{signed_max, spread, sum_of_squares, symmetric, truncate};
 use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
 
@@ -51,39 +50,21 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 
 impl Encode for Q5_0 {
     #[inline(always)]
-    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-        let (groups, blocks) = rows::pairs::<Q5_0, 32>(src, out);
-        match importance {
-            Importance::None => {
-                for (x, block) in groups.iter().zip(blocks) {
-                    *block = nearest(x);
-                }
-            }
-            Importance::Column(weights) => {
-                let sigma2 = sum_of_squares(src) / src.len() as f32;
-                let weights = rows::weights::<32>(src, weights);
-                for ((x, w), block) in groups.iter().zip(weights).zip(blocks) {
-                    let mut codes = [0; 32];
-                    let d = symmetric(16.0, x, &spread(x, w, sigma2), &mut codes);
-                    *block = pack(d, &codes);
-                }
-            }
-        }
+    fn encode<S: Simd>(simd: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        encode_signed::<S, Self>(simd, src, importance, out);
     }
 }
 
-/// The scale that gives the value of largest magnitude the code 0, and the codes nearest to it.
-fn nearest(x: &[f32; 32]) -> Q5_0 {
-    let d = signed_max(x) / -16.0;
-    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-    pack(d, &x.map(|x| (truncate(x * inverse + 16.5) as i8).min(31) as u8))
-}
+impl Signed for Q5_0 {
+    const N_MAX: f32 = 16.0;
 
-fn pack(d: f32, codes: &[u8; 32]) -> Q5_0 {
-    Q5_0 {
-        d: f32_to_f16(d).to_le_bytes(),
-        qh: fifth_bits(codes),
-        qs: nibbles(codes),
+    #[inline(always)]
+    fn pack(d: [u8; 2], codes: &[u8; 32]) -> Self {
+        Self {
+            d,
+            qh: fifth_bits(codes),
+            qs: nibbles(codes),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::packing::{nibble_halves, striped_bits};
 use crate::rows::{self, half};
 use crate::search::Grid;
 use crate::simd::{Encode, Simd, encoder};
-use crate::six_bit;
+use crate::six_bit::{self, SixBit, SuperBlock};
 use crate::{Format, Geometry, Importance, TypeId};
 
 /// One block of 256 values.
@@ -45,14 +45,6 @@ pub(crate) static FORMAT: Format = Format {
     ..Format::MAINLINE
 };
 
-/// Starting scales without importance.
-const GRID: Grid = Grid {
-    n_max: 31.0,
-    first: -0.5,
-    step: 0.1,
-    steps: 15,
-};
-
 fn decode(bytes: &[u8], out: &mut [f32]) {
     rows::decode::<Q5K, 256>(bytes, out, |b, out| {
         let (d, dmin) = (half(b.d), half(b.dmin));
@@ -71,14 +63,28 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 
 impl Encode for Q5K {
     #[inline(always)]
-    fn encode<S: Simd>(_: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
-        six_bit::encode_row(src, importance, &GRID, out, |s| Q5K {
+    fn encode<S: Simd>(simd: S, src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
+        six_bit::encode_row::<S, Self>(simd, src, importance, out);
+    }
+}
+
+impl SixBit for Q5K {
+    const GRID: Grid = Grid {
+        n_max: 31.0,
+        first: -0.5,
+        step: 0.1,
+        steps: 15,
+    };
+
+    #[inline(always)]
+    fn pack(s: &SuperBlock) -> Self {
+        Self {
             d: s.d,
             dmin: s.dmin,
             scales: s.scales,
-            qh: striped_bits(|i| s.codes.as_flattened()[i] & 16 != 0),
+            qh: striped_bits(&s.codes, 4),
             qs: nibble_halves(&s.codes),
-        });
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::half_bulk::f32_to_f16;
 use crate::rows::{self, half};
-use crate::search::{round_away, signed_max};
+use crate::search::{largest_magnitude, round_away, split};
 use crate::simd::{Encode, Simd, encoder};
 use crate::{Format, Geometry, Importance, TypeId};
 
@@ -48,13 +48,17 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 
 impl Encode for Q8_0 {
     #[inline(always)]
-    fn encode<S: Simd>(_: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+    fn encode<S: Simd>(simd: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
         let (groups, blocks) = rows::pairs::<Q8_0, 32>(src, out);
         for (x, block) in groups.iter().zip(blocks) {
-            let d = signed_max(x).abs() / 127.0;
-            let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+            let d = largest_magnitude(x) / 127.0;
+            let inverse = simd.splat(if d == 0.0 { 0.0 } else { 1.0 / d });
+            let [a, b] = split(simd, x);
             block.d = f32_to_f16(d).to_le_bytes();
-            block.qs = x.map(|x| round_away(x * inverse) as i8);
+            let codes = simd.low_bytes([round_away(simd, a * inverse), round_away(simd, b * inverse)]);
+            for (q, code) in block.qs.iter_mut().zip(codes) {
+                *q = code as i8;
+            }
         }
     }
 }

@@ -45,10 +45,10 @@ fn decode(bytes: &[u8], out: &mut [f32]) {
 
 impl Encode for TQ2_0 {
     #[inline(always)]
-    fn encode<S: Simd>(_: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
+    fn encode<S: Simd>(simd: S, src: &[f32], _: Importance<'_>, out: &mut [u8]) {
         let (groups, blocks) = rows::pairs::<TQ2_0, 256>(src, out);
         for (x, block) in groups.iter().zip(blocks) {
-            let (d, codes) = ternary::search(x);
+            let (d, codes) = ternary::search(simd, x);
             *block = TQ2_0 {
                 qs: two_bits(&codes),
                 d,

@@ -1,0 +1,167 @@
+#![expect(clippy::disallowed_methods, reason = "files that a test puts in the way")]
+
+use std::fs;
+
+use super::*;
+
+/// Outputs `a` of 100 bytes and `b` of 10 in a folder.
+struct Run {
+    dir: tempfile::TempDir,
+    outputs: Vec<(PathBuf, u64)>,
+}
+
+impl Run {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let outputs = vec![(dir.path().join("a"), 100), (dir.path().join("b"), 10)];
+        Self { dir, outputs }
+    }
+
+    fn start(&self, resume: bool, force: bool, plan: &str) -> Result<(Outputs, Start)> {
+        Outputs::start(&Request {
+            outputs: &self.outputs,
+            inputs: &[],
+            force,
+            resume,
+            plan: Digest::of(plan.as_bytes()),
+        })
+    }
+
+    fn files(&self) -> Vec<String> {
+        let names = fs::read_dir(self.dir.path()).unwrap();
+        let mut names: Vec<_> = names
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Leaves what a killed run leaves.
+    fn killed(&self, done: u64) {
+        let (mut outputs, _) = self.start(false, true, "plan").unwrap();
+        outputs.write_at(0, 50, &[7; 50]).unwrap();
+        outputs.write_at(1, 0, &[9]).unwrap();
+        outputs.checkpoint(done, &|i| i == 1).unwrap();
+        outputs.keep = true;
+    }
+}
+
+#[test]
+fn outputs_appear_complete_or_not_at_all() {
+    let run = Run::new();
+    let (outputs, start) = run.start(false, false, "plan").unwrap();
+    assert_eq!(start, Start::New);
+    outputs.write_at(0, 97, b"end").unwrap();
+    assert!(outputs.write_at(0, 98, b"end").is_err());
+    assert_eq!(run.files(), [".a.part"]);
+    drop(outputs);
+    assert_eq!(run.files(), [""; 0]);
+
+    let (outputs, _) = run.start(false, false, "plan").unwrap();
+    outputs.write_at(0, 97, b"end").unwrap();
+    outputs.publish().unwrap();
+    assert_eq!(run.files(), ["a", "b"]);
+    let a = fs::read(&run.outputs[0].0).unwrap();
+    assert_eq!((a.len(), &a[..97], &a[97..]), (100, &[0; 97][..], &b"end"[..]));
+    assert_eq!(fs::read(&run.outputs[1].0).unwrap(), [0; 10]);
+    assert!(
+        run.start(false, false, "plan")
+            .unwrap_err()
+            .to_string()
+            .contains("it exists already")
+    );
+}
+
+#[test]
+fn a_killed_run_is_continued_on_request_only() {
+    let run = Run::new();
+    run.killed(42);
+    let left = [".a.journal", ".a.part", ".b.part"];
+    assert_eq!(run.files(), left);
+    let text = run.start(false, false, "plan").unwrap_err().to_string();
+    assert!(text.contains("pass `--resume` to continue it"), "{text}");
+    let text = run.start(true, false, "other").unwrap_err().to_string();
+    assert!(text.contains("with another source"), "{text}");
+    assert_eq!(run.files(), left);
+
+    let (outputs, start) = run.start(true, false, "plan").unwrap();
+    assert_eq!(start, Start::At(42));
+    let text = run.start(true, false, "plan").unwrap_err().to_string();
+    assert!(text.contains("another run is writing it"), "{text}");
+    let mut byte = [0];
+    outputs.read_at(0, 50, &mut byte).unwrap();
+    assert_eq!(byte, [7]);
+    outputs.publish().unwrap();
+    assert_eq!(run.files(), ["a", "b"]);
+    assert_eq!(fs::read(&run.outputs[0].0).unwrap()[50..], [7; 50]);
+}
+
+#[test]
+fn what_is_left_is_discarded_by_force() {
+    let run = Run::new();
+    run.killed(42);
+    let (outputs, start) = run.start(false, true, "other").unwrap();
+    assert_eq!(start, Start::New);
+    outputs.publish().unwrap();
+    assert_eq!(fs::read(&run.outputs[0].0).unwrap(), [0; 100]);
+    assert_eq!(fs::read(&run.outputs[1].0).unwrap(), [0; 10]);
+}
+
+#[test]
+fn a_resumable_run_leaves_what_it_did_after_an_error() {
+    let run = Run::new();
+    let (outputs, _) = run.start(true, false, "plan").unwrap();
+    outputs.checkpoint(3, &|_| false).unwrap();
+    drop(outputs);
+    assert_eq!(run.files(), [".a.journal", ".a.part"]);
+    assert_eq!(run.start(true, false, "plan").unwrap().1, Start::At(3));
+}
+
+/// Stopped between the names of two outputs.
+#[test]
+fn a_run_stopped_while_it_renames_is_completed() {
+    for published in [&[1][..], &[1, 0]] {
+        let run = Run::new();
+        let (mut outputs, _) = run.start(false, false, "plan").unwrap();
+        outputs.write_at(0, 0, b"a").unwrap();
+        outputs.write_at(1, 0, b"b").unwrap();
+        outputs.note(Done::Complete).unwrap();
+        outputs.keep = true;
+        drop(outputs);
+        for &i in published {
+            fs::rename(beside(&run.outputs[i].0, "part"), &run.outputs[i].0).unwrap();
+        }
+        let (outputs, start) = run.start(true, false, "plan").unwrap();
+        assert_eq!(start, Start::Complete);
+        outputs.publish().unwrap();
+        assert_eq!(run.files(), ["a", "b"]);
+        assert_eq!(fs::read(&run.outputs[0].0).unwrap()[0], b'a');
+        assert_eq!(fs::read(&run.outputs[1].0).unwrap()[0], b'b');
+    }
+}
+
+#[test]
+fn strange_leftovers_are_refused() {
+    let run = Run::new();
+    let other = run.dir.path().join("other");
+    fs::File::create(&other).unwrap();
+    let part = run.dir.path().join(".a.part");
+    fs::hard_link(&other, &part).unwrap();
+    assert!(
+        run.start(true, true, "plan")
+            .unwrap_err()
+            .to_string()
+            .contains("no other name")
+    );
+    fs::remove_file(&part).unwrap();
+    std::os::unix::fs::symlink(&other, &part).unwrap();
+    assert!(run.start(true, true, "plan").is_err());
+    assert_eq!(fs::read(&other).unwrap(), [0; 0]);
+}
+
+#[test]
+fn long_names_leave_room_for_the_names_beside() {
+    let name = |end: &str| beside(Path::new(&("x".repeat(240) + end)), "part");
+    assert!(name("a").as_os_str().len() < 240);
+    assert_ne!(name("a"), name("b"));
+}

@@ -1,0 +1,253 @@
+//! Reads, encodes and writes rows of tensors on all threads, each by position.
+//!
+//! A task is some rows of one tensor. Threads take tasks in the order of the tensors, read the rows, decode them once,
+//! encode them for each target and write them where they belong in its files; nothing waits for anything else. Rows
+//! are independent of each other, so the bytes depend neither on the number of threads nor on where tasks end.
+//! Memory is what the tasks in work take: bytes of rows, never of tensors.
+
+mod fault;
+mod queue;
+mod task;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use gguf::GgufFile;
+use gguf::resumable::Outputs;
+use gguf_cli::{Failure, Result};
+use rayon::ThreadPool;
+
+use crate::plan::Step;
+
+use queue::{Done, Queue, Stretch, Task};
+use task::{Scratch, Sink};
+
+pub(crate) use task::{Importances, RowSizes, encoder, row_bytes};
+
+/// Bytes of a task where memory allows: rows in the source and in all targets' types.
+const TASK_BYTES: usize = 2 << 20;
+
+/// Time between two notes of what is on disk.
+pub(crate) const CHECKPOINT: Duration = Duration::from_secs(10);
+
+/// Where a tensor goes: the output by its number, and the byte in it.
+pub(crate) type Place = (usize, u64);
+
+/// One of the results.
+pub(crate) struct Target<'a> {
+    /// All its tensors.
+    pub(crate) steps: &'a [Step],
+    /// For each of them where it goes; `None` for those that are another run's.
+    pub(crate) places: Vec<Option<Place>>,
+}
+
+/// All there is to do. Targets have the same tensors in the same order.
+pub(crate) struct Work<'a> {
+    pub(crate) file: &'a GgufFile,
+    pub(crate) targets: &'a [Target<'a>],
+    pub(crate) outputs: &'a Outputs,
+    pub(crate) importances: &'a Importances<'a>,
+    /// Bytes for the tasks of all threads.
+    pub(crate) max_memory: u64,
+    /// Time between two checkpoints.
+    pub(crate) every: Duration,
+    /// Hears of the bytes that were read.
+    pub(crate) progress: &'a (dyn Fn(u64) + Sync),
+}
+
+/// What the threads share.
+struct Shared {
+    queue: Mutex<Queue>,
+    done: Mutex<Done>,
+    last_checkpoint: Mutex<Instant>,
+    stop: AtomicBool,
+    /// The first thing that went wrong, by the task's place.
+    failure: Mutex<Option<(u64, Failure)>>,
+}
+
+impl Work<'_> {
+    /// Does all but the first `done` rows, counted over all tensors.
+    ///
+    /// # Errors
+    /// The first unsound row in the order of the tensors; a failed read or write.
+    pub(crate) fn run(&self, done: u64, pool: &ThreadPool) -> Result<()> {
+        let n_threads = pool.current_num_threads();
+        let shared = Shared {
+            queue: Mutex::new(Queue::new(self.stretches(n_threads)?, done)),
+            done: Mutex::new(Done::new(done)),
+            last_checkpoint: Mutex::new(Instant::now()),
+            stop: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        };
+        pool.broadcast(|_| self.work(&shared));
+        let failure = shared.failure.into_inner().expect("no thread panicked");
+        failure.map_or(Ok(()), |(_, failure)| Err(failure))
+    }
+
+    fn stretches(&self, n_threads: usize) -> Result<Vec<Stretch>> {
+        let budget = usize::try_from(self.max_memory / n_threads.max(1) as u64).unwrap_or(usize::MAX);
+        let stretch = |step: usize| {
+            let mut stretch = Stretch {
+                n_rows: n_rows(self.targets, step),
+                per_task: 0,
+            };
+            if let Some(bytes) = Bytes::of(self.targets, step)? {
+                let more = TASK_BYTES.min(budget.saturating_sub(bytes.least)) / bytes.row.max(1);
+                stretch.per_task = more.next_multiple_of(bytes.unit).max(bytes.unit) as u64;
+            }
+            Ok(stretch)
+        };
+        (0..n_steps(self.targets)).map(stretch).collect()
+    }
+
+    fn work(&self, shared: &Shared) {
+        let mut scratch = Scratch::default();
+        while !shared.stop.load(Ordering::Relaxed) {
+            let next = shared.queue.lock().expect("no thread panicked").next();
+            let Some(task) = next else { return };
+            let result = self.one(&task, &mut scratch).and_then(|n| {
+                (self.progress)(n);
+                shared
+                    .done
+                    .lock()
+                    .expect("no thread panicked")
+                    .add(task.span.clone());
+                self.checkpoint(shared)
+            });
+            if let Err(failure) = result {
+                let mut first = shared.failure.lock().expect("no thread panicked");
+                if first.as_ref().is_none_or(|(at, _)| *at > task.span.start) {
+                    *first = Some((task.span.start, failure));
+                }
+                shared.stop.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Does one task; returns the bytes read.
+    fn one(&self, task: &Task, scratch: &mut Scratch) -> Result<u64> {
+        let live = self
+            .targets
+            .iter()
+            .filter_map(|t| Some((&t.steps[task.step], t.places[task.step]?)));
+        let mut writes: Vec<_> = live
+            .map(|(step, (output, at))| {
+                let write = move |bytes: &[u8]| -> Result<()> {
+                    let at = at + task.rows.start * row_bytes(step, step.to)? as u64;
+                    Ok(self.outputs.write_at(output, at, bytes)?)
+                };
+                (step, write)
+            })
+            .collect();
+        let mut sinks: Vec<Sink<'_>> = writes
+            .iter_mut()
+            .map(|(step, write)| Sink { step, write })
+            .collect();
+        task::run(self.file, &task.rows, &mut sinks, self.importances, scratch)
+    }
+
+    /// Notes now and then what is on disk.
+    fn checkpoint(&self, shared: &Shared) -> Result<()> {
+        // Another thread that is at it does it for all.
+        let Ok(mut last) = shared.last_checkpoint.try_lock() else {
+            return Ok(());
+        };
+        if last.elapsed() < self.every {
+            return Ok(());
+        }
+        let done = shared.done.lock().expect("no thread panicked").up_to();
+        let open_from = self.step_of(done);
+        let still_written = |output: usize| {
+            let places = self.targets.iter().flat_map(|t| &t.places[open_from..]);
+            places.flatten().any(|(o, _)| *o == output)
+        };
+        self.outputs.checkpoint(done, &|output| !still_written(output))?;
+        *last = Instant::now();
+        Ok(())
+    }
+
+    /// The step that a row, counted over all tensors, belongs to.
+    fn step_of(&self, row: u64) -> usize {
+        let mut end = 0;
+        let is_done = |&step: &usize| {
+            end += n_rows(self.targets, step);
+            end <= row
+        };
+        (0..n_steps(self.targets)).take_while(is_done).count()
+    }
+}
+
+/// Tensors, of which each target has as many.
+fn n_steps(targets: &[Target<'_>]) -> usize {
+    targets.first().map_or(0, |t| t.steps.len())
+}
+
+/// Rows of a tensor, over all its matrices; none where it has no values.
+fn n_rows(targets: &[Target<'_>], step: usize) -> u64 {
+    let tensor = &targets[0].steps[step].source;
+    if tensor.n_bytes == 0 {
+        0
+    } else {
+        tensor.shape.n_rows()
+    }
+}
+
+/// Bytes that rows of one tensor take in memory.
+struct Bytes {
+    /// A row, in the source and in all targets' types.
+    row: usize,
+    /// Rows that are read together.
+    unit: usize,
+    /// The smallest task.
+    least: usize,
+}
+
+impl Bytes {
+    /// `None` for a tensor that no target of this run takes.
+    fn of(targets: &[Target<'_>], step: usize) -> Result<Option<Self>> {
+        let takes = |t: &&Target<'_>| t.places[step].is_some();
+        if n_rows(targets, step) == 0 || !targets.iter().any(|t| takes(&t)) {
+            return Ok(None);
+        }
+        let sizes = RowSizes::of(&targets[0].steps[step])?;
+        let mut row = sizes.from;
+        for target in targets.iter().filter(takes) {
+            let step = &target.steps[step];
+            row += row_bytes(step, step.to)?;
+        }
+        let values = sizes.unit * sizes.n_cols * size_of::<f32>();
+        Ok(Some(Self {
+            row,
+            unit: sizes.unit,
+            least: sizes.unit * row + values,
+        }))
+    }
+}
+
+/// Bytes that one thread needs at least: for the smallest task of the largest rows.
+pub(crate) fn least_memory(targets: &[Target<'_>]) -> Result<u64> {
+    let mut least = 0;
+    for step in 0..n_steps(targets) {
+        least = least.max(Bytes::of(targets, step)?.map_or(0, |b| b.least));
+    }
+    Ok(least as u64)
+}
+
+/// Bytes of the source that a run reads behind the first `done` rows.
+pub(crate) fn source_bytes(targets: &[Target<'_>], done: u64) -> u64 {
+    let mut first = 0;
+    let mut bytes = 0;
+    for step in 0..n_steps(targets) {
+        let n = n_rows(targets, step);
+        if targets.iter().any(|t| t.places[step].is_some()) && n > 0 {
+            let left = n - done.saturating_sub(first).min(n);
+            bytes += targets[0].steps[step].source.n_bytes / n * left;
+        }
+        first += n;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! Stops in the middle of the work: at any row a run can be resumed from what it noted.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "an input of the test, no output of the program"
+)]
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+
+use clap::Parser;
+use gguf::digest::Digest;
+use gguf::resumable::{Request, Start};
+use gguf::{Layout, Metadata, Shape, TensorSpec, Writer};
+use gguf_blocks::registry;
+
+use super::*;
+use crate::args::Args;
+use crate::plan::{Coverage, Plan};
+use crate::shards::{Division, Shards};
+
+/// Rows of each tensor: matrices, rows, columns.
+const SHAPES: &[(&str, &[u64])] = &[
+    ("token_embd.weight", &[64, 300]),
+    ("blk.0.attn_norm.weight", &[64]),
+    ("blk.0.ffn_up_exps.weight", &[64, 70, 5]),
+    ("blk.1.ffn_down.weight", &[256, 41]),
+];
+
+fn model(folder: &Path) -> PathBuf {
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", "llama".into());
+    metadata.set("llama.block_count", 2_u32.into());
+    let f32_type = registry::by_name("F32").unwrap().id;
+    let spec = |(name, dims): &(&str, &[u64])| TensorSpec::new(*name, Shape::new(dims).unwrap(), f32_type);
+    let layout = Layout::plan(&metadata, SHAPES.iter().map(spec).collect()).unwrap();
+    let mut writer = Writer::new(Vec::new(), &layout).unwrap();
+    for (_, dims) in SHAPES {
+        for i in 0..dims.iter().product() {
+            let value = ((i * 7919 % 1009) as f32 - 504.0) / 777.0;
+            writer.write(&value.to_le_bytes()).unwrap();
+        }
+    }
+    let path = folder.join("in.gguf");
+    std::fs::write(&path, writer.finish().unwrap()).unwrap();
+    path
+}
+
+/// Two targets of one file each.
+struct Setting {
+    /// Kept for as long as the files in it.
+    _folder: tempfile::TempDir,
+    file: GgufFile,
+    plans: Vec<(Plan, Shards)>,
+}
+
+impl Setting {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let input = model(folder.path());
+        let command = "gguf-quantize --pure --no-source-hash -o"
+            .split(' ')
+            .map(PathBuf::from);
+        let positional = [
+            folder.path().to_owned(),
+            input.clone(),
+            "Q8_0".into(),
+            "Q4_0".into(),
+        ];
+        let args = Args::try_parse_from(command.chain(positional)).unwrap();
+        let job = args.job().unwrap();
+        let request = args.request(&job).unwrap();
+        let file = GgufFile::open(&input).unwrap();
+        let mut plans = Vec::new();
+        for target in &job.targets {
+            let mut plan = Plan::new(&file, &request, target, None).unwrap();
+            // Every encoded tensor asks for importance, which is where the tests stop the work.
+            let encoded = plan.steps.iter_mut().filter(|s| !s.is_copy());
+            encoded.for_each(|s| s.coverage = Coverage::Neutral);
+            let (specs, costs) = (plan.specs(), vec![1; SHAPES.len()]);
+            let shards = Shards::new(
+                &plan.metadata,
+                specs,
+                &costs,
+                &Division::Whole,
+                &target.output,
+                None,
+            );
+            plans.push((plan, shards.unwrap()));
+        }
+        Self {
+            _folder: folder,
+            file,
+            plans,
+        }
+    }
+
+    fn targets(&self) -> Vec<Target<'_>> {
+        let mut targets = Vec::new();
+        for (output, (plan, shards)) in self.plans.iter().enumerate() {
+            let places = shards.places().into_iter();
+            targets.push(Target {
+                steps: &plan.steps,
+                places: places.map(|p| p.map(|(_, at)| (output, at))).collect(),
+            });
+        }
+        targets
+    }
+
+    fn outputs(&self) -> (Outputs, Start) {
+        let outputs: Vec<_> = self
+            .plans
+            .iter()
+            .flat_map(|(_, shards)| shards.outputs())
+            .collect();
+        Outputs::start(&Request {
+            outputs: &outputs,
+            inputs: &[],
+            force: true,
+            resume: true,
+            plan: Digest::of(b"plan"),
+        })
+        .unwrap()
+    }
+
+    /// Runs until so many tasks have asked for their importance; returns the bytes of the source that were read.
+    fn run(&self, outputs: &Outputs, done: u64, stop_after: u64, n_threads: usize) -> Result<u64> {
+        let asked = AtomicU64::new(0);
+        let read = AtomicU64::new(0);
+        let targets = self.targets();
+        let work = Work {
+            file: &self.file,
+            targets: &targets,
+            outputs,
+            importances: &|_, _| {
+                if asked.fetch_add(1, Ordering::Relaxed) < stop_after {
+                    Ok(Vec::new())
+                } else {
+                    Err(Failure::Input("stopped".to_owned()))
+                }
+            },
+            // Little enough for tasks of a few rows.
+            max_memory: 4096 * n_threads as u64,
+            every: Duration::ZERO,
+            progress: &|n| {
+                read.fetch_add(n, Ordering::Relaxed);
+            },
+        };
+        let pool = gguf_cli::thread_pool(n_threads).unwrap();
+        work.run(done, &pool).map(|()| read.into_inner())
+    }
+
+    /// The outputs' bytes, of which the heads are not the engine's.
+    fn results(&self) -> Vec<Vec<u8>> {
+        let paths = self.plans.iter().flat_map(|(_, shards)| shards.paths());
+        paths.map(|p| std::fs::read(p).unwrap()).collect()
+    }
+}
+
+#[test]
+fn a_run_stopped_anywhere_continues_and_gives_the_same_bytes() {
+    let setting = Setting::new();
+    let (outputs, _) = setting.outputs();
+    let all = setting.run(&outputs, 0, u64::MAX, 2).unwrap();
+    assert_eq!(all, setting.file.tensors.iter().map(|t| t.n_bytes).sum::<u64>());
+    outputs.publish().unwrap();
+    let whole = setting.results();
+
+    for (n_threads, stops) in [(1, [1, 2, 5]), (3, [1, 6, 5])] {
+        let mut last = 0;
+        for stop in stops {
+            let (outputs, start) = setting.outputs();
+            let done = if let Start::At(n) = start { n } else { 0 };
+            assert!(done >= last, "what was done stays done: {done} of {last}");
+            last = done;
+            assert!(setting.run(&outputs, done, stop, n_threads).is_err());
+        }
+        let (outputs, start) = setting.outputs();
+        let Start::At(done) = start else {
+            panic!("{start:?}: work is left and some is done");
+        };
+        assert!(done > 0);
+        assert!(
+            setting.run(&outputs, done, u64::MAX, n_threads).unwrap() < all,
+            "what was done is not read again"
+        );
+        outputs.publish().unwrap();
+        assert!(setting.results() == whole, "{n_threads} threads");
+    }
+}
+
+#[test]
+fn memory_and_work_are_known_before() {
+    let setting = Setting::new();
+    let targets = setting.targets();
+    let all = setting.file.tensors.iter().map(|t| t.n_bytes).sum::<u64>();
+    assert_eq!(source_bytes(&targets, 0), all);
+    // Behind the embeddings and the norm.
+    assert_eq!(source_bytes(&targets, 301), all - 301 * 64 * 4);
+    assert_eq!(source_bytes(&targets, u64::MAX), 0);
+    // A row of 256 in F32, as numbers, and in both types.
+    assert_eq!(least_memory(&targets).unwrap(), 1024 + 1024 + 8 * 34 + 8 * 18);
+}

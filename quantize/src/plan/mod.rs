@@ -1,0 +1,399 @@
+//! Everything that is decided before a weight is read.
+
+mod importance;
+mod problems;
+mod prune;
+
+use gguf::{GgufFile, Metadata, TensorInfo, TensorSpec};
+use gguf_blocks::{Format, Unit, registry};
+use gguf_cli::{Result, count, in_file};
+use gguf_models::component::Component;
+
+use crate::guide::{Found, Guide};
+use crate::job::Target;
+use crate::metadata;
+use crate::policy::{Facts, Policy, Reason, Wish, order_key};
+use crate::request::Request;
+
+use problems::Problems;
+use prune::Pruning;
+
+/// What the importance matrix says of a tensor that is to be encoded.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Coverage {
+    /// No importance is used: it is kept, or of a type that has no use for it, or there is no matrix.
+    Unused,
+    /// The matrix has nothing for it; it is encoded without importance.
+    Missing,
+    /// The matrix has nothing for it, its type needs importance, and all columns count alike by request.
+    Neutral,
+    /// Where its importance is found.
+    Found(Found),
+}
+
+impl Coverage {
+    /// The share of its matrices with importance; `None` where none is used.
+    pub fn share(&self) -> Option<f64> {
+        match self {
+            Self::Unused => None,
+            Self::Missing | Self::Neutral => Some(0.0),
+            Self::Found(found) => Some(found.share()),
+        }
+    }
+}
+
+/// One tensor.
+#[derive(Debug)]
+pub struct Step {
+    /// Its name in the output, which differs from the source's if layers in front of it are left out.
+    pub name: String,
+    /// The tensor in the source.
+    pub source: TensorInfo,
+    /// Its type in the source.
+    pub from: &'static Format,
+    /// Its type in the output.
+    pub to: &'static Format,
+    /// Why.
+    pub reason: Reason,
+    /// Whether importance is used for it.
+    pub coverage: Coverage,
+}
+
+impl Step {
+    /// The matrix that a row, counted over all matrices, belongs to: the expert, in a stack of experts.
+    pub(crate) fn matrix_of(&self, row: u64) -> usize {
+        let shape = &self.source.shape;
+        (row / shape.dim(1) % shape.dim(2)) as usize
+    }
+
+    /// The part of the model that it belongs to.
+    pub(crate) fn role(&self) -> &'static str {
+        Component::of(&self.source.name).name()
+    }
+
+    /// Whether its bytes are taken as they are.
+    pub fn is_copy(&self) -> bool {
+        self.from.id == self.to.id
+    }
+
+    /// Whether importance is used for it.
+    pub fn is_weighted(&self) -> bool {
+        matches!(self.coverage, Coverage::Found(_) | Coverage::Neutral)
+    }
+
+    /// The importance of a matrix's columns, or nothing where none is used.
+    ///
+    /// # Errors
+    /// A read of the importance matrix that fails.
+    pub(crate) fn weights(&self, guide: Option<&Guide>, matrix: usize) -> Result<Vec<f32>> {
+        match (&self.coverage, guide) {
+            (Coverage::Found(found), Some(guide)) => guide.matrix(found, matrix),
+            (Coverage::Neutral, _) => Ok(vec![1.0; self.source.shape.n_cols() as usize]),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Bytes in the output.
+    pub fn n_bytes(&self) -> u64 {
+        if self.is_copy() {
+            return self.source.n_bytes;
+        }
+        self.source.shape.n_bytes(self.to).unwrap_or(0)
+    }
+}
+
+/// What will be done, to the byte.
+#[derive(Debug)]
+pub struct Plan {
+    /// Tensors in the order in which they are decided, encoded and stored: by layer and name, or, where shards are
+    /// kept, that of the source.
+    pub steps: Vec<Step>,
+    /// The output's metadata.
+    pub metadata: Metadata,
+    /// Things that the user should know, a line each.
+    pub warnings: Vec<String>,
+    /// Things that may be of interest, a line each.
+    pub notes: Vec<String>,
+    /// Tensors that the policy gave a new type, or left at the type they had by choice of type.
+    pub n_chosen: usize,
+    /// Those of them whose rows did not fit the type chosen first.
+    pub n_fallback: usize,
+    /// Bytes of the tensors if every fallback type were the type chosen first, were that possible.
+    pub bytes_without_fallback: u64,
+    /// Texts of the user's rules, by their number.
+    rules: Vec<String>,
+    problems: Problems,
+}
+
+impl Plan {
+    /// Decides everything. What could fail later and what the user forbade does not end the planning: all of it is
+    /// there for [`Plan::check`]. A tensor with a problem keeps its type.
+    ///
+    /// # Errors
+    /// Metadata that make no plan possible.
+    pub(crate) fn new(
+        file: &GgufFile,
+        request: &Request,
+        target: &Target,
+        guide: Option<&Guide>,
+    ) -> Result<Self> {
+        let wish = request.wish(target, guide.is_some());
+        let pruning = Pruning::new(&request.prune, &file.metadata)?;
+        let mut source = file.metadata.clone();
+        pruning.apply(&mut source);
+        let kept = file.tensors.iter().filter_map(|t| {
+            let name = pruning.rename(&t.name)?;
+            Some((name.into_owned(), t))
+        });
+        let mut tensors: Vec<(String, &TensorInfo)> = kept.collect();
+        let names = tensors.iter().map(|(name, _)| name.as_str());
+        let facts = Facts::new(&source, names).map_err(in_file(file.path()))?;
+        if request.keep_split {
+            tensors.sort_by_key(|(_, t)| (t.part, t.offset));
+        } else {
+            tensors.sort_by(|a, b| order_key(&a.0).cmp(&order_key(&b.0)));
+        }
+
+        let mut planner = Planner {
+            wish: &wish,
+            guide,
+            request,
+            policy: Policy::new(&facts, &wish),
+            problems: Problems::default(),
+            warnings: Vec::new(),
+        };
+        let steps: Vec<Step> = tensors
+            .into_iter()
+            .map(|(name, t)| planner.step(name, t))
+            .collect();
+        let mut this = Self {
+            n_chosen: steps.iter().filter(|s| s.reason != Reason::Kept).count(),
+            n_fallback: 0,
+            bytes_without_fallback: 0,
+            steps,
+            metadata: metadata::of_output(&source, request, target, guide, file),
+            warnings: planner.warnings,
+            notes: Vec::new(),
+            rules: wish.overrides.iter().map(|r| r.text.clone()).collect(),
+            problems: planner.problems,
+        };
+        let matches = planner.policy.matches().to_vec();
+        this.look_at_rules(&wish, &matches, request.strict);
+        this.look_at_fallbacks(request.strict);
+        this.look_at_importance(guide);
+        if !request.prune.is_empty() {
+            let gone = request.prune.iter().map(u32::to_string).collect::<Vec<_>>();
+            this.notes.push(format!("layers left out: {}", gone.join(", ")));
+        }
+        Ok(this)
+    }
+
+    /// The problems of the plan, as one failure.
+    ///
+    /// # Errors
+    /// Any problem.
+    pub fn check(&self) -> Result<()> {
+        self.problems.check()
+    }
+
+    /// The problems of the plan, a line each.
+    pub fn problems(&self) -> Vec<String> {
+        self.problems.lines()
+    }
+
+    /// Why a tensor gets its type, in words.
+    pub fn why(&self, step: &Step) -> String {
+        match step.reason {
+            Reason::Override(i) => format!("rule `{}`", self.rules[i]),
+            reason => reason.to_string(),
+        }
+    }
+
+    /// The tensors of the output.
+    pub fn specs(&self) -> Vec<TensorSpec> {
+        let spec = |s: &Step| TensorSpec::new(s.name.clone(), s.source.shape, s.to.id);
+        self.steps.iter().map(spec).collect()
+    }
+
+    /// Bytes of all tensors.
+    pub fn data_bytes(&self) -> u64 {
+        self.steps.iter().map(Step::n_bytes).sum()
+    }
+
+    /// Elements of all tensors.
+    pub fn n_elems(&self) -> u64 {
+        self.steps.iter().map(|s| s.source.shape.n_elems()).sum()
+    }
+
+    /// Bits of storage for each weight, over all tensors.
+    pub fn bits_per_weight(&self) -> f64 {
+        self.data_bytes() as f64 * 8.0 / self.n_elems().max(1) as f64
+    }
+
+    /// What fallback types add to [`Plan::bits_per_weight`].
+    pub fn fallback_bits_per_weight(&self) -> f64 {
+        let more = self.data_bytes() as f64 - self.bytes_without_fallback as f64;
+        more * 8.0 / self.n_elems().max(1) as f64
+    }
+
+    /// Rules that match nothing, or nothing that is quantized, and rules that others come before.
+    fn look_at_rules(&mut self, wish: &Wish, matches: &[usize], strict: bool) {
+        for (i, rule) in wish.overrides.iter().enumerate() {
+            let what = |text: &str| format!("--tensor-type `{}`: {text}", rule.text);
+            if matches[i] == 0 {
+                let kept = self.steps.iter().find(|s| rule.pattern.is_match(&s.name));
+                self.problems.usage(what(&match kept {
+                    None => "no tensor's name matches".to_owned(),
+                    Some(s) => format!(
+                        "only tensors match that are never quantized, for instance `{}`",
+                        s.name
+                    ),
+                }));
+                continue;
+            }
+            if self.steps.iter().any(|s| s.reason == Reason::Override(i)) {
+                continue;
+            }
+            let line = what("decides nothing, what comes before it matches first");
+            if strict {
+                self.problems.usage(format!("{line} (`--strict`)"));
+            } else {
+                self.notes.push(line);
+            }
+        }
+    }
+
+    /// Tensors whose rows do not fit the type chosen first.
+    fn look_at_fallbacks(&mut self, strict: bool) {
+        for step in &self.steps {
+            let Reason::Fallback(from) = step.reason else {
+                self.bytes_without_fallback += step.n_bytes();
+                continue;
+            };
+            self.n_fallback += 1;
+            self.bytes_without_fallback += bytes_as(step, from);
+            let rows = count(step.source.shape.n_cols(), "element");
+            if strict {
+                let what = format!(
+                    "rows of {rows} are not whole blocks of `{from}`, and `--strict` forbids the fallback to `{}`",
+                    step.to.name
+                );
+                self.problems.tensor(&step.name, what);
+            } else {
+                self.warnings.push(format!(
+                    "tensor `{}`: rows of {rows} are not whole blocks of `{from}`, using `{}`",
+                    step.name, step.to.name
+                ));
+            }
+        }
+        if self.n_fallback > 0 {
+            self.warnings.push(format!(
+                "{} of {} required fallback quantization, which makes {:.3} bits per weight of {:.3}",
+                self.n_fallback,
+                count(self.n_chosen as u64, "tensor"),
+                self.bits_per_weight(),
+                self.bits_per_weight() - self.fallback_bits_per_weight(),
+            ));
+        }
+    }
+}
+
+/// Bytes of a step's tensor as a type that its rows do not fit: as many as a whole number of blocks would have.
+fn bytes_as(step: &Step, name: &str) -> u64 {
+    let Some(format) = registry::by_name(name) else {
+        return step.n_bytes();
+    };
+    let (elems, geometry) = (step.source.shape.n_elems(), format.geometry);
+    let block = geometry.block_elems as u64;
+    geometry
+        .row_bytes(elems.next_multiple_of(block))
+        .map_or(step.n_bytes(), |bytes| {
+            (bytes as f64 * elems as f64 / elems.next_multiple_of(block).max(1) as f64) as u64
+        })
+}
+
+/// What deciding one tensor after the other needs.
+struct Planner<'a> {
+    wish: &'a Wish,
+    guide: Option<&'a Guide>,
+    request: &'a Request,
+    policy: Policy<'a>,
+    problems: Problems,
+    warnings: Vec<String>,
+}
+
+impl Planner<'_> {
+    fn step(&mut self, name: String, tensor: &TensorInfo) -> Step {
+        let Some(from) = tensor.format() else {
+            let what = format!("{} is not known to this build", tensor.type_name());
+            self.problems.tensor(&name, what);
+            return kept(name, tensor, registry::all()[0]);
+        };
+        let choice = match self.policy.choose(&name, &tensor.shape) {
+            Ok(choice) => choice,
+            Err(what) => {
+                self.problems.input(what);
+                return kept(name, tensor, from);
+            }
+        };
+        let mut step = Step {
+            reason: choice.reason,
+            ..kept(name, tensor, from)
+        };
+        let Some(mut to) = choice.type_name.filter(|t| from.name != *t) else {
+            return step;
+        };
+        if let Some(up) = self.raised(&mut step, to) {
+            step.reason = Reason::Raised(to);
+            to = up;
+        }
+        if let Some(format) = registry::by_name(to).filter(|f| f.encode.is_some()) {
+            step.to = format;
+        } else {
+            let what = self.wish.file_type.map_or("the request", |t| t.name);
+            let what = format!(
+                "{what} gives it type `{to}`, which this build cannot encode; `--tensor-type` can give it another"
+            );
+            self.problems.some(&step.name, what);
+        }
+        self.check_source(&step);
+        if !step.is_copy() {
+            step.coverage = self.coverage(&step);
+        }
+        step
+    }
+
+    /// Whether the source's values can be had, and may be.
+    fn check_source(&mut self, step: &Step) {
+        if step.is_copy() {
+            return;
+        }
+        let Step { from, to, .. } = step;
+        let by_rows = from.geometry.unit() != Unit::Tensor;
+        if from.decode.is_none() || !from.holds_weights() || !by_rows {
+            let what = format!(
+                "type `{}` cannot be decoded to encode it as `{}`",
+                from.name, to.name
+            );
+            self.problems.some(&step.name, what);
+        } else if from.quantized && !self.request.allow_requantize {
+            let what = format!(
+                "already quantized (`{}`); encoding it again as `{}` needs `--allow-requantize`",
+                from.name, to.name
+            );
+            self.problems.some(&step.name, what);
+        }
+    }
+}
+
+/// A tensor that stays as it is.
+fn kept(name: String, tensor: &TensorInfo, format: &'static Format) -> Step {
+    Step {
+        name,
+        source: tensor.clone(),
+        from: format,
+        to: format,
+        reason: Reason::Kept,
+        coverage: Coverage::Unused,
+    }
+}

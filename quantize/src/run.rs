@@ -1,0 +1,396 @@
+//! A run from its arguments to the outputs' names: plan all, refuse all that can be refused, then work.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use gguf::atomic::AtomicFile;
+use gguf::digest::Digest;
+use gguf::resumable::{Outputs, Request as OutputRequest, Start};
+use gguf::{GgufFile, Metadata};
+use gguf_cli::{Failure, Progress, Result, Unit, count, human_bytes, print_data, print_json};
+use rayon::ThreadPool;
+
+use crate::args::Args;
+use crate::engine::{self, Importances, Work};
+use crate::guide::Guide;
+use crate::job::{Job, Target};
+use crate::plan::{Plan, Step};
+use crate::report;
+use crate::request::Request;
+use crate::shards::{Division, Shards};
+use crate::source::{self, Pace};
+use crate::verify::{self, Loss};
+
+/// One target with all that is decided for it.
+struct Product<'a> {
+    target: &'a Target,
+    plan: Plan,
+    shards: Shards,
+}
+
+/// What a run has in common for all its targets.
+struct Run<'a> {
+    args: &'a Args,
+    job: &'a Job,
+    file: &'a GgufFile,
+    guide: Option<&'a Guide>,
+    products: Vec<Product<'a>>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let job = args.job()?;
+    let request = args.request(&job)?;
+    let guide = args
+        .imatrix_path()
+        .map(|p| Guide::load(p, &args.include_weights, &args.exclude_weights))
+        .transpose()?;
+    let file = GgufFile::open(&job.input)?;
+    file.require_sound()?;
+    let plan = |target| Product::plan(args, target, &request, guide.as_ref(), &file);
+    let run = Run {
+        args,
+        job: &job,
+        file: &file,
+        guide: guide.as_ref(),
+        products: job.targets.iter().map(plan).collect::<Result<_>>()?,
+    };
+    run.run()
+}
+
+impl<'a> Product<'a> {
+    fn plan(
+        args: &Args,
+        target: &'a Target,
+        request: &Request,
+        guide: Option<&Guide>,
+        file: &GgufFile,
+    ) -> Result<Self> {
+        let plan = Plan::new(file, request, target, guide)?;
+        let specs = plan.specs();
+        let costs: Vec<u64> = plan.steps.iter().map(cost).collect();
+        let division = division(args, file, &plan.steps);
+        let shards = Shards::new(
+            &plan.metadata,
+            specs,
+            &costs,
+            &division,
+            &target.output,
+            args.part,
+        )?;
+        Ok(Self { target, plan, shards })
+    }
+
+    fn engine_target(&self, first_output: usize) -> engine::Target<'_> {
+        let place = |p: Option<(usize, u64)>| p.map(|(file, at)| (first_output + file, at));
+        engine::Target {
+            steps: &self.plan.steps,
+            places: self.shards.places().into_iter().map(place).collect(),
+        }
+    }
+}
+
+fn division(args: &Args, file: &GgufFile, steps: &[Step]) -> Division {
+    match (args.split_max_size, args.keep_split, args.part) {
+        (Some(max), ..) => Division::MaxBytes(max),
+        (None, true, _) => {
+            let start = |part| steps.partition_point(|s| s.source.part < part);
+            Division::Starts((0..file.parts().len()).map(start).collect())
+        }
+        (None, false, Some(part)) => Division::Even(part.of),
+        (None, false, None) => Division::Whole,
+    }
+}
+
+/// The work for a tensor, in some unit.
+fn cost(step: &Step) -> u64 {
+    if step.is_copy() {
+        step.source.n_bytes / 16
+    } else {
+        step.source.shape.n_elems()
+    }
+}
+
+impl Run<'_> {
+    fn run(&self) -> Result<()> {
+        let outputs: Vec<(PathBuf, u64)> = self.products.iter().flat_map(|p| p.shards.outputs()).collect();
+        let inputs = self.inputs();
+        let sound = self.products.iter().try_for_each(|p| p.plan.check());
+        let request = OutputRequest {
+            outputs: &outputs,
+            inputs: &inputs,
+            force: self.args.output.force,
+            resume: self.args.resume,
+            plan: self.digest()?,
+        };
+        if self.args.resume && !self.args.output.force && self.is_complete(&outputs)? {
+            gguf_cli::say("complete already: the outputs are there, as this command line makes them");
+            return Ok(());
+        }
+        let pool = self.pool();
+        let checked = match outputs.is_empty() {
+            true => Ok(()),
+            false => Outputs::check(&request).map(drop).map_err(Failure::from),
+        };
+        let checked = checked.and_then(|()| self.check_report(&inputs));
+        if self.args.dry_run {
+            self.talk();
+            self.print(&[], None)?;
+            return sound.and(pool.map(drop)).and(checked);
+        }
+        sound?;
+        let pool = pool.and_then(|pool| checked.map(|()| pool))?;
+        self.talk();
+        if outputs.is_empty() {
+            gguf_cli::warn("this part has no shard to write: there are more parts than shards");
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let (files, start) = Outputs::start(&request)?;
+        let losses = match start {
+            Start::Complete => Vec::new(),
+            Start::New => self.work(&files, 0, &pool)?,
+            Start::At(done) => self.work(&files, done, &pool)?,
+        };
+        files.publish()?;
+        let took = begin.elapsed();
+        self.report(&losses)?;
+        self.print(&losses, Some(took))
+    }
+
+    /// Whether all outputs are there under their names with the heads that this run would give them: a job that is
+    /// started again after its end has nothing to do. The source's digest is not compared, since it takes a read of
+    /// the whole source.
+    fn is_complete(&self, outputs: &[(PathBuf, u64)]) -> Result<bool> {
+        if outputs.is_empty()
+            || outputs
+                .iter()
+                .any(|(path, n)| path.metadata().map(|m| m.len()).ok() != Some(*n))
+        {
+            return Ok(false);
+        }
+        let mut paths = outputs.iter();
+        for product in &self.products {
+            let ones = vec![Digest([0xff; 32]); self.file.parts().len()];
+            let other = product
+                .shards
+                .with_metadata(&with_digests(&product.plan.metadata, &ones))?;
+            for ((zeros, ones), (path, _)) in product.shards.heads().zip(other.heads()).zip(&mut paths) {
+                let mut found = vec![0; zeros.len()];
+                gguf::source::open(path)?.read_at(0, &mut found)?;
+                let mut bytes = zeros.iter().zip(ones).zip(&found);
+                if !bytes.all(|((zero, one), found)| zero == found || zero != one) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Everything that is read.
+    fn inputs(&self) -> Vec<&Path> {
+        let shards = self.file.parts().iter().map(gguf::Part::path);
+        std::iter::once(self.job.input.as_path())
+            .chain(shards)
+            .chain(self.args.imatrix_path())
+            .collect()
+    }
+
+    /// Digest of all that decides the outputs' bytes.
+    fn digest(&self) -> Result<Digest> {
+        let mut text = source::marks(self.file)?;
+        for product in &self.products {
+            for path in product.shards.paths() {
+                text.extend(path.as_os_str().as_encoded_bytes());
+                text.push(0);
+            }
+            // The heads have the recipe and the importance matrix's digest.
+            product.shards.all_heads().for_each(|head| text.extend(head));
+        }
+        Ok(Digest::of(&text))
+    }
+
+    fn targets(&self) -> Vec<engine::Target<'_>> {
+        let mut first = 0;
+        let mut out = Vec::with_capacity(self.products.len());
+        for product in &self.products {
+            out.push(product.engine_target(first));
+            first += product.shards.outputs().len();
+        }
+        out
+    }
+
+    /// As many threads as were asked for, or as memory allows.
+    fn pool(&self) -> Result<ThreadPool> {
+        let least = engine::least_memory(&self.targets())?.max(1);
+        let max = self.max_memory();
+        if least > max {
+            return Err(Failure::Usage(format!(
+                "--max-memory: the largest rows need {least} bytes of memory ({}) for one thread, found {}",
+                human_bytes(least),
+                human_bytes(self.args.max_memory())
+            )));
+        }
+        let pool = gguf_cli::thread_pool(self.job.threads)?;
+        let affordable = usize::try_from(max / least).unwrap_or(usize::MAX);
+        if affordable >= pool.current_num_threads() {
+            return Ok(pool);
+        }
+        gguf_cli::warn(&format!(
+            "--max-memory: the largest rows leave memory for {} only",
+            count(affordable as u64, "thread")
+        ));
+        gguf_cli::thread_pool(affordable)
+    }
+
+    /// Bytes for the tasks in work: what the program itself takes is left out.
+    fn max_memory(&self) -> u64 {
+        self.args.max_memory() / 4 * 3
+    }
+
+    /// Writes all bytes of the outputs but the first `done` rows. Returns what sampled rows lost, for each target and
+    /// each of its tensors.
+    fn work(&self, outputs: &Outputs, done: u64, pool: &ThreadPool) -> Result<Vec<Vec<Option<Loss>>>> {
+        let targets = self.targets();
+        let importances: &Importances<'_> = &|step, matrix| step.weights(self.guide, matrix);
+        let total = engine::source_bytes(&targets, 0);
+        let left = engine::source_bytes(&targets, done);
+        if done > 0 {
+            gguf_cli::say(&format!(
+                "resuming: {} of {} are done",
+                human_bytes(total - left),
+                human_bytes(total)
+            ));
+        }
+        let progress = Progress::new("quantize", left, Unit::Bytes, self.args.talk.quiet);
+        let pace = Pace::default();
+        let work = Work {
+            file: self.file,
+            targets: &targets,
+            outputs,
+            importances,
+            max_memory: self.max_memory(),
+            every: engine::CHECKPOINT,
+            progress: &|n| {
+                pace.add(n);
+                progress.add(n);
+            },
+        };
+        let digests = std::thread::scope(|scope| {
+            let hasher = self
+                .hashes()
+                .then(|| scope.spawn(|| source::digests(self.file, &pace)));
+            let worked = work.run(done, pool);
+            pace.release();
+            if worked.is_err() {
+                pace.stop();
+            }
+            let digests = hasher
+                .map(|h| h.join().expect("the digest does not panic"))
+                .transpose();
+            worked.and(digests.map_err(Failure::from))
+        })?;
+        self.write_heads(outputs, digests.as_deref())?;
+        progress.finish();
+        if self.args.no_verify {
+            return Ok(Vec::new());
+        }
+        pool.install(|| verify::verify(self.file, &targets, outputs, importances))
+    }
+
+    /// Whether the source's digest goes into a file that this run writes.
+    fn hashes(&self) -> bool {
+        !self.args.no_source_hash && self.products.iter().any(|p| p.shards.has_first())
+    }
+
+    /// The heads come last: until then no part file can be taken for a model.
+    fn write_heads(&self, outputs: &Outputs, digests: Option<&[Digest]>) -> Result<()> {
+        let mut no = 0;
+        for product in &self.products {
+            let final_shards = match digests {
+                Some(digests) => product
+                    .shards
+                    .with_metadata(&with_digests(&product.plan.metadata, digests))?,
+                None => product.shards.clone(),
+            };
+            for head in final_shards.heads() {
+                outputs.write_at(no, 0, head)?;
+                outputs.close(no)?;
+                no += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn talk(&self) {
+        for product in &self.products {
+            product.plan.warnings.iter().for_each(|line| gguf_cli::warn(line));
+            if !self.args.talk.quiet {
+                product.plan.notes.iter().for_each(|line| gguf_cli::say(line));
+            }
+        }
+    }
+
+    fn check_report(&self, inputs: &[&Path]) -> Result<()> {
+        let report = self.args.report.iter().map(|path| (path.clone(), 0));
+        Ok(AtomicFile::check_all(
+            &report.collect::<Vec<_>>(),
+            self.args.output.force,
+            inputs,
+        )?)
+    }
+
+    /// Writes the file of `--report`.
+    fn report(&self, losses: &[Vec<Option<Loss>>]) -> Result<()> {
+        let Some(path) = &self.args.report else {
+            return Ok(());
+        };
+        report::write_losses(
+            path,
+            self.args.output.force,
+            &self.inputs(),
+            self.job,
+            &self.views(losses, None),
+        )
+    }
+
+    fn views<'b>(&'b self, losses: &'b [Vec<Option<Loss>>], took: Option<Duration>) -> Vec<report::View<'b>> {
+        let view = |(i, p): (usize, &'b Product<'_>)| report::View {
+            target: p.target,
+            plan: &p.plan,
+            shards: &p.shards,
+            losses: losses.get(i).map_or(&[], Vec::as_slice),
+            took,
+        };
+        self.products.iter().enumerate().map(view).collect()
+    }
+
+    /// The plan, or with `took` what was done.
+    fn print(&self, losses: &[Vec<Option<Loss>>], took: Option<Duration>) -> Result<()> {
+        let views = self.views(losses, took);
+        if self.args.json {
+            return match (views.as_slice(), self.args.into_folder()) {
+                ([one], false) => print_json(&report::of(self.job, one)),
+                (all, _) => print_json(&all.iter().map(|v| report::of(self.job, v)).collect::<Vec<_>>()),
+            };
+        }
+        for view in &views {
+            match took {
+                None => print_data(&format!("{}\n{}", report::table(view), report::summary(view)))?,
+                Some(_) if self.args.talk.quiet => {}
+                Some(_) => {
+                    report::losses(view).iter().for_each(|line| gguf_cli::say(line));
+                    gguf_cli::say(&report::summary(view));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn with_digests(metadata: &Metadata, digests: &[Digest]) -> Metadata {
+    let replace = |(key, value): (&str, &gguf::Value)| match key {
+        source::SHA256 => (key.to_owned(), source::value(digests)),
+        _ => (key.to_owned(), value.clone()),
+    };
+    metadata.iter().map(replace).collect()
+}
