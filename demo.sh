@@ -2,7 +2,7 @@
 # Builds the suite and takes a small mixture-of-experts model through it: convert, importance matrix, every file
 # type, perplexity, KL divergence, speed. Needs Rust and a C compiler (for linking). Ends with a table.
 #
-# usage: ./demo.sh [FILE_TYPE ...]     results go to demo-out/
+# usage: ./demo.sh [FILE_TYPE ...]     results go to demo-out/; PROFILE=dev takes the build that the tests use
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -22,8 +22,9 @@ say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 number() { sed -n "s/^ *\"$1\": \([-0-9.eE+]*\),\{0,1\}\$/\1/p" | head -n 1; }
 
 say "Building"
-cargo build --release --workspace --locked
-bin=${CARGO_TARGET_DIR:-target}/release
+profile=${PROFILE:-release}
+cargo build --profile "$profile" --workspace --locked
+bin=${CARGO_TARGET_DIR:-target}/${profile/#dev/debug}
 rm -rf "$out"
 mkdir -p "$out"
 

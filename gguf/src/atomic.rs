@@ -425,7 +425,7 @@ pub(crate) fn check_room(path: &Path, folder: &Path, needed: u64, file_limit: u6
 }
 
 /// Bytes free for this user in the file system of a folder, where the system tells.
-pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
+pub fn free_bytes(folder: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     stat.f_bavail.checked_mul(stat.f_frsize)
 }

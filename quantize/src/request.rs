@@ -141,7 +141,8 @@ impl Request {
             option("--token-embedding-type", t);
         }
         for rule in &self.rules {
-            option("--tensor-type", &rule.text);
+            let pattern = rule.text.rsplit_once('=').map_or(rule.text.as_str(), |(p, _)| p);
+            option("--tensor-type", &format!("{pattern}={}", rule.type_name));
         }
         if !self.prune.is_empty() {
             let layers: Vec<_> = self.prune.iter().map(u32::to_string).collect();

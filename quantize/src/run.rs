@@ -15,7 +15,7 @@ use crate::engine::{self, Importances, Work};
 use crate::guide::Guide;
 use crate::job::{Job, Target};
 use crate::plan::{Plan, Step};
-use crate::report;
+use crate::report::{self, Needs};
 use crate::request::Request;
 use crate::shards::{Division, Shards};
 use crate::source::{self, Pace};
@@ -112,7 +112,7 @@ fn cost(step: &Step) -> u64 {
 
 impl Run<'_> {
     fn run(&self) -> Result<()> {
-        let outputs: Vec<(PathBuf, u64)> = self.products.iter().flat_map(|p| p.shards.outputs()).collect();
+        let outputs = self.outputs();
         let inputs = self.inputs();
         let sound = self.products.iter().try_for_each(|p| p.plan.check());
         let request = OutputRequest {
@@ -322,6 +322,10 @@ impl Run<'_> {
     }
 
     fn talk(&self) {
+        self.needs()
+            .warning()
+            .iter()
+            .for_each(|line| gguf_cli::warn(line));
         for product in &self.products {
             product.plan.warnings.iter().for_each(|line| gguf_cli::warn(line));
             if !self.args.talk.quiet {
@@ -354,14 +358,26 @@ impl Run<'_> {
     }
 
     fn views<'b>(&'b self, losses: &'b [Vec<Option<Loss>>], took: Option<Duration>) -> Vec<report::View<'b>> {
+        let needs = self.needs();
         let view = |(i, p): (usize, &'b Product<'_>)| report::View {
             target: p.target,
             plan: &p.plan,
             shards: &p.shards,
             losses: losses.get(i).map_or(&[], Vec::as_slice),
             took,
+            needs,
         };
         self.products.iter().enumerate().map(view).collect()
+    }
+
+    fn outputs(&self) -> Vec<(PathBuf, u64)> {
+        self.products.iter().flat_map(|p| p.shards.outputs()).collect()
+    }
+
+    fn needs(&self) -> Needs {
+        // Where a tensor's rows make no sense the plan has failed already.
+        let least = engine::least_memory(&self.targets()).unwrap_or(0);
+        Needs::of(&self.outputs(), self.args.max_memory(), least)
     }
 
     /// The plan, or with `took` what was done.
@@ -375,7 +391,7 @@ impl Run<'_> {
         }
         for view in &views {
             match took {
-                None => print_data(&format!("{}\n{}", report::table(view), report::summary(view)))?,
+                None => print_data(&report::plan(view))?,
                 Some(_) if self.args.talk.quiet => {}
                 Some(_) => {
                     report::losses(view).iter().for_each(|line| gguf_cli::say(line));

@@ -156,10 +156,6 @@ fn known_importance<'a>(
     importances: &Importances<'_>,
     known: &'a mut (String, usize, Vec<f32>),
 ) -> Result<Importance<'a>> {
-    // Of one tensor, targets have the same importance or none.
-    if !step.is_weighted() {
-        return Ok(Importance::None);
-    }
     if known.0 != step.source.name || known.1 != matrix {
         *known = (step.source.name.clone(), matrix, importances(step, matrix)?);
     }

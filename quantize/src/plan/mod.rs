@@ -76,11 +76,6 @@ impl Step {
         self.from.id == self.to.id
     }
 
-    /// Whether importance is used for it.
-    pub fn is_weighted(&self) -> bool {
-        matches!(self.coverage, Coverage::Found(_) | Coverage::Neutral)
-    }
-
     /// The importance of a matrix's columns, or nothing where none is used.
     ///
     /// # Errors
@@ -265,6 +260,7 @@ impl Plan {
 
     /// Tensors whose rows do not fit the type chosen first.
     fn look_at_fallbacks(&mut self, strict: bool) {
+        let mut told = Problems::default();
         for step in &self.steps {
             let Reason::Fallback(from) = step.reason else {
                 self.bytes_without_fallback += step.n_bytes();
@@ -273,19 +269,16 @@ impl Plan {
             self.n_fallback += 1;
             self.bytes_without_fallback += bytes_as(step, from);
             let rows = count(step.source.shape.n_cols(), "element");
+            let to = step.to.name;
+            let what = format!("rows of {rows} are not whole blocks of `{from}`");
             if strict {
-                let what = format!(
-                    "rows of {rows} are not whole blocks of `{from}`, and `--strict` forbids the fallback to `{}`",
-                    step.to.name
-                );
+                let what = format!("{what}, and `--strict` forbids the fallback to `{to}`");
                 self.problems.tensor(&step.name, what);
             } else {
-                self.warnings.push(format!(
-                    "tensor `{}`: rows of {rows} are not whole blocks of `{from}`, using `{}`",
-                    step.name, step.to.name
-                ));
+                told.some(&step.name, format!("{what}, using `{to}`"));
             }
         }
+        self.warnings.extend(told.lines());
         if self.n_fallback > 0 {
             self.warnings.push(format!(
                 "{} of {} required fallback quantization, which makes {:.3} bits per weight of {:.3}",

@@ -79,7 +79,14 @@ impl Problems {
         let text = match lines.as_slice() {
             [] => return Ok(()),
             [one] => one.clone(),
-            all => format!("{}: {}", count(all.len() as u64, "problem"), all.join("; ")),
+            all => {
+                let numbered = all
+                    .iter()
+                    .enumerate()
+                    .map(|(i, line)| format!("({}) {line}", i + 1));
+                let all = numbered.collect::<Vec<_>>();
+                format!("{}: {}", count(all.len() as u64, "problem"), all.join("; "))
+            }
         };
         if self.kinds.iter().all(|k| k.is_usage) {
             return Err(Failure::Usage(text));
@@ -122,7 +129,8 @@ mod tests {
         }
         assert_eq!(
             all.check().unwrap_err().to_string(),
-            "3 problems: tensors `a`, `b`: lacks x; rule `r`: nothing; tensors `c`, `d`, `e`, `f` and 2 more: is old"
+            "3 problems: (1) tensors `a`, `b`: lacks x; (2) rule `r`: nothing; (3) tensors `c`, `d`, `e`, `f` and 2 more: \
+             is old"
         );
         assert!(matches!(all.check(), Err(Failure::Input(_))));
     }

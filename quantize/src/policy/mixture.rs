@@ -97,7 +97,9 @@ impl std::fmt::Display for Row {
             write!(f, "{}{}", if i > 0 { "|" } else { "" }, role.label())?;
             comma = ", ";
         }
-        for when in self.when {
+        // What a model is not is no reason to its reader.
+        let is_said = |w: &&When| !matches!(w, NotArch(_) | NotExperts(_));
+        for when in self.when.iter().filter(is_said) {
             write!(f, "{comma}{when}")?;
             comma = ", ";
         }

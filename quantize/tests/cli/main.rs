@@ -4,6 +4,9 @@
 
 mod command_line;
 mod fixture;
+mod importance;
+mod model;
 mod outputs;
+mod plan;
 mod refusals;
 mod stops;

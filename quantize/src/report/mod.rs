@@ -1,5 +1,7 @@
 //! Plans and results for people and for programs.
 
+mod sums;
+
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -13,6 +15,9 @@ use crate::plan::{Coverage, Plan};
 use crate::shards::Shards;
 use crate::verify::{self, Loss, TensorLoss};
 
+pub(crate) use sums::Needs;
+use sums::Sum;
+
 /// What there is to say of one target.
 pub(crate) struct View<'a> {
     pub(crate) target: &'a Target,
@@ -22,6 +27,8 @@ pub(crate) struct View<'a> {
     pub(crate) losses: &'a [Option<Loss>],
     /// `None` for a plan.
     pub(crate) took: Option<Duration>,
+    /// What all targets together need of the machine.
+    pub(crate) needs: Needs,
 }
 
 /// What `--json` prints.
@@ -35,10 +42,16 @@ pub(crate) struct Report<'a> {
     bits_per_weight: f64,
     tensors_chosen: usize,
     tensors_fallback: usize,
+    /// What fallback types add.
+    fallback_bits_per_weight: f64,
+    needs: Needs,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
+    problems: Vec<String>,
     warnings: &'a [String],
     notes: &'a [String],
+    by_role: Vec<Sum<'a>>,
+    by_type: Vec<Sum<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     roles: Vec<RoleLoss<'a>>,
     tensors: Vec<Row<'a>>,
@@ -140,6 +153,7 @@ pub(crate) fn of<'a>(job: &Job, view: &View<'a>) -> Report<'a> {
         plan,
         shards,
         took,
+        needs,
         ..
     } = *view;
     let steps = plan.steps.iter().zip(shards.tensor_bytes());
@@ -161,16 +175,32 @@ pub(crate) fn of<'a>(job: &Job, view: &View<'a>) -> Report<'a> {
         bits_per_weight: plan.bits_per_weight(),
         tensors_chosen: plan.n_chosen,
         tensors_fallback: plan.n_fallback,
+        fallback_bits_per_weight: plan.fallback_bits_per_weight(),
+        needs,
         seconds: took.map(|t| t.as_secs_f64()),
+        problems: plan.problems(),
         warnings: &plan.warnings,
         notes: &plan.notes,
+        by_role: sums::by_role(plan),
+        by_type: sums::by_type(plan),
         roles: role_losses(view),
         tensors: tensors.collect(),
     }
 }
 
-/// The plan as a table, a row a tensor.
-pub(crate) fn table(view: &View<'_>) -> String {
+/// The whole plan for people: tensors, sums, what it costs and needs.
+pub(crate) fn plan(view: &View<'_>) -> String {
+    let mut text = format!("{}\n\n{}\n", table(view), sums::tables(view.plan));
+    let lines = sums::fallback(view.plan).into_iter().chain(view.needs.lines());
+    for line in lines {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text + &summary(view)
+}
+
+/// A row a tensor.
+fn table(view: &View<'_>) -> String {
     let steps = view.plan.steps.iter();
     let rows: Vec<Vec<String>> = steps
         .zip(view.shards.tensor_bytes())

@@ -1,0 +1,231 @@
+//! The plan: what it says before any work, and that the run then does just that.
+
+use gguf::Value;
+use serde_json::Value as Json;
+
+use crate::fixture::*;
+
+fn llama(tensors: &[(&str, &[u64])]) -> Vec<u8> {
+    let pairs = [
+        ("general.architecture", Value::from("llama")),
+        ("llama.block_count", 1_u32.into()),
+    ];
+    built(&pairs, tensors)
+}
+
+#[test]
+fn a_dry_run_ends_as_the_run_would() {
+    let f = Fixture::new();
+    f.put("there", b"precious");
+    imatrix(256).write_gguf(&f.path("m"), false, &[]).unwrap();
+    assert!(f.run("in.gguf q8.gguf Q8_0 --quiet").status.success());
+    for (args, code) in [
+        ("in.gguf there Q8_0", 2),
+        ("in.gguf in.gguf Q8_0 --force", 2),
+        ("in.gguf no/folder/o Q8_0", 2),
+        ("absent o Q8_0", 2),
+        ("q8.gguf o Q4_0", 1),
+        ("in.gguf o IQ2_XXS", 1),
+        (
+            "in.gguf o Q8_0 --strict --tensor-type attn=q5_0 --tensor-type attn_v=q4_0",
+            2,
+        ),
+        ("in.gguf o Q4_K_M --strict", 1),
+        ("in.gguf o Q4_K_M --tensor-type down=q4_k", 1),
+        ("in.gguf o Q4_K_M --tensor-type nothing=q4_k", 2),
+        ("in.gguf o Q4_K_M --imatrix m --uncovered fail", 1),
+        ("in.gguf o Q4_K_M --max-memory 1000", 2),
+    ] {
+        let line = |args: &str| {
+            let before = f.files();
+            let out = f.run(args);
+            assert_eq!(out.status.code(), Some(code), "{args}");
+            assert_eq!(f.files(), before, "{args}");
+            let text = String::from_utf8(out.stderr).unwrap();
+            let errors = text.lines().filter(|l| l.starts_with("error: "));
+            errors.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let dry = line(&format!("--dry-run {args}"));
+        assert_eq!((dry.len(), &dry), (1, &line(args)), "{args}");
+    }
+}
+
+#[test]
+fn a_plan_names_every_substitution_and_its_cost() {
+    let f = Fixture::new();
+    f.put(
+        "rows.gguf",
+        &llama(&[
+            ("output.weight", &[288, 32]),
+            ("token_embd.weight", &[288, 32]),
+            ("blk.0.attn_q.weight", &[288, 16]),
+            ("blk.0.attn_k.weight", &[1408, 16]),
+            ("blk.0.attn_output.weight", &[4544, 16]),
+            ("blk.0.ffn_up.weight", &[4304, 16]),
+            ("blk.0.ffn_gate.weight", &[512, 16]),
+            ("v.patch_embd.weight", &[14, 14, 3, 8]),
+            ("v.blk.0.conv.weight", &[14, 14, 3, 8]),
+        ]),
+    );
+    let plan = f.json("--dry-run rows.gguf o Q4_K_M");
+    let found: Vec<(&str, &str, &str)> = plan["tensors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| {
+            (
+                t["name"].as_str().unwrap(),
+                t["to"].as_str().unwrap(),
+                t["reason"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (
+                "output.weight",
+                "Q8_0",
+                "mixture: output, rows not whole blocks of the base type"
+            ),
+            ("token_embd.weight", "Q5_0", "fallback from Q4_K"),
+            ("v.blk.0.conv.weight", "F16", "fallback from Q4_K"),
+            ("v.patch_embd.weight", "F32", "kept"),
+            ("blk.0.attn_k.weight", "Q5_0", "fallback from Q4_K"),
+            ("blk.0.attn_output.weight", "Q5_0", "fallback from Q4_K"),
+            ("blk.0.attn_q.weight", "Q5_0", "fallback from Q4_K"),
+            ("blk.0.ffn_gate.weight", "Q4_K", "base"),
+            ("blk.0.ffn_up.weight", "F16", "fallback from Q4_K"),
+        ]
+    );
+    assert_eq!(
+        (&plan["tensors_fallback"], &plan["tensors_chosen"]),
+        (&6.into(), &8.into())
+    );
+    // Four bits and a half for five, or for sixteen.
+    let elems = |name: &str| {
+        let tensors = plan["tensors"].as_array().unwrap();
+        let t = tensors.iter().find(|t| t["name"] == name).unwrap();
+        t["shape"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|d| d.as_f64().unwrap())
+            .product::<f64>()
+    };
+    let more: f64 = [
+        ("token_embd", 1.0),
+        ("blk.0.attn_q", 1.0),
+        ("blk.0.attn_k", 1.0),
+        ("blk.0.attn_output", 1.0),
+    ]
+    .into_iter()
+    .chain([("v.blk.0.conv", 11.5), ("blk.0.ffn_up", 11.5)])
+    .map(|(name, bits)| elems(&format!("{name}.weight")) * bits)
+    .sum();
+    let all: f64 = found.iter().map(|(name, ..)| elems(name)).sum();
+    let said = plan["fallback_bits_per_weight"].as_f64().unwrap();
+    assert!((said - more / all).abs() < 1e-3, "{said} {}", more / all);
+    let warnings = plan["warnings"].to_string();
+    assert!(
+        warnings.contains("6 of 8 tensors required fallback quantization")
+            && warnings.contains("rows of 4544 elements are not whole blocks of `Q4_K`, using `Q5_0`"),
+        "{warnings}"
+    );
+    f.refuses(
+        "--strict rows.gguf o Q4_K_M",
+        1,
+        &[
+            "5 problems",
+            "`blk.0.attn_output.weight`: rows of 4544 elements",
+            "`--strict` forbids",
+            "`F16`",
+        ],
+    );
+}
+
+fn sum(plan: &Json, list: &str, field: &str) -> u64 {
+    plan[list]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s[field].as_u64().unwrap())
+        .sum()
+}
+
+#[test]
+fn sums_add_up_and_needs_are_told() {
+    let f = Fixture::new();
+    let plan = f.json("--dry-run in.gguf o Q4_K_M --max-memory 64M");
+    for list in ["by_role", "by_type"] {
+        assert_eq!(sum(&plan, list, "bytes"), plan["data_bytes"], "{list}");
+        assert_eq!(sum(&plan, list, "tensors"), 7, "{list}");
+    }
+    let roles = plan["by_role"].as_array().unwrap();
+    let experts = roles.iter().find(|r| r["name"] == "experts").unwrap();
+    assert_eq!(experts["types"], serde_json::json!([["Q5_0", 1], ["Q4_K", 1]]));
+    assert_eq!(plan["needs"]["memory"], 64 << 20);
+    assert_eq!(plan["needs"]["disk"], plan["bytes"]);
+    assert!(plan["needs"]["memory_least"].as_u64().unwrap() >= 288 * 4);
+    assert!(plan["needs"]["disk_free"].as_u64().unwrap() > 0);
+    assert_eq!(plan["problems"], serde_json::json!([]));
+
+    let text = String::from_utf8(
+        f.run("--dry-run in.gguf o Q4_K_M --tensor-type attn_v=q5_k")
+            .stdout,
+    )
+    .unwrap();
+    for part in [
+        "rule `attn_v=q5_k`",
+        "mixture: output",
+        "experts",
+        "Q5_0 1, Q4_K 1",
+        "fallback: 1 of 6 tensors, +",
+        "memory: 1.00 GiB for weights in work (`--max-memory`)",
+        "disk: ",
+        "would write `o`: Q4_K_M",
+    ] {
+        assert!(text.contains(part), "expected `{part}` in {text}");
+    }
+}
+
+/// Problems are in the plan, and in the exit code.
+#[test]
+fn a_plan_with_problems_is_shown() {
+    let f = Fixture::new();
+    let out = f.run("--dry-run in.gguf o IQ2_XXS --json");
+    assert_eq!(out.status.code(), Some(1));
+    let plan: Json = serde_json::from_slice(&out.stdout).unwrap();
+    let problems = plan["problems"].to_string();
+    assert!(problems.contains("needs an importance matrix"), "{problems}");
+    assert_eq!(plan["tensors"].as_array().unwrap().len(), 7);
+}
+
+/// A rule says what it says whatever the base type, and of two the first decides.
+#[test]
+fn rules_always_win() {
+    let f = Fixture::new();
+    let v = "blk.1.attn_v.weight";
+    for (args, wanted) in [
+        ("in.gguf o Q4_K_M --tensor-type attn_v=q4_k", "Q4_K"),
+        ("in.gguf o Q4_K_M --pure --tensor-type attn_v=q5_k", "Q5_K"),
+        ("in.gguf o Q4_K_M --tensor-type attn_v=q5_k", "Q5_K"),
+        ("in.gguf o F16 --tensor-type attn_v=q5_k", "Q5_K"),
+        ("in.gguf o Q4_K_M --tensor-type attn_v=bf16", "BF16"),
+        (
+            "in.gguf o Q4_K_M --tensor-type attn=q6_k --tensor-type attn_v=q5_k",
+            "Q6_K",
+        ),
+        (
+            "in.gguf o Q4_K_M --tensor-type blk\\.[0-9]+\\.ATTN_V=IQ4_nl",
+            "IQ4_NL",
+        ),
+    ] {
+        assert_eq!(f.planned(args, v), wanted, "{args}");
+    }
+    f.refuses(
+        "in.gguf o Q4_K_M --strict --tensor-type down=q8_0 --tensor-type attn=q6_k --tensor-type attn_v=q5_k",
+        2,
+        &["`attn_v=q5_k`: decides nothing", "--strict"],
+    );
+}
