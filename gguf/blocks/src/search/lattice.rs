@@ -3,6 +3,8 @@
 //! Codes are packed as in [`crate::grids`]: the code of element `i` at bit `log2(C) · i`. A code `c` stands for the
 //! coordinate `2 · c + 1`, so distances are compared between codes just as well.
 
+use std::ops::Range;
+
 use super::{clamp, nint};
 
 /// Scales that are tried side by side.
@@ -83,22 +85,23 @@ impl<const N: usize, const C: usize> Lattice<N, C> {
             map: vec![0; all_largest + 1],
             lists: Vec::new(),
         };
-        let mut distance = vec![0u8; points.len()];
-        let mut near = Vec::new();
+        let mut near = Near::new(points.len());
+        let mut last = usize::MAX;
         for packed in 0..=all_largest {
             if (0..N).any(|i| code(packed, i) > largest) {
                 continue;
             }
-            distance.fill(0);
-            for i in 0..N {
-                for (d, s) in distance.iter_mut().zip(&squares[i * C + code(packed, i)]) {
-                    *d += s;
-                }
+            let rows = |elements: Range<usize>| elements.map(|i| &squares[i * C + code(packed, i)][..]);
+            // Ascending codes have the upper half of the elements in common most of the time.
+            let upper = packed >> (Self::BITS * N / 2);
+            if upper != last {
+                near.set_upper(rows(N / 2..N));
+                last = upper;
             }
-            nearest_points(&distance, distances, &mut near);
-            lattice.map[packed] = match near[..] {
+            near.find(rows(0..N / 2), distances);
+            lattice.map[packed] = match near.found[..] {
                 [(0, number), ..] => u32::from(number),
-                _ => lattice.add_list(near.iter().map(|&(_, number)| points[usize::from(number)])),
+                _ => lattice.add_list(near.found.iter().map(|&(_, number)| points[usize::from(number)])),
             };
         }
         lattice
@@ -153,30 +156,87 @@ impl<const N: usize, const C: usize> Lattice<N, C> {
     }
 }
 
-/// Fills `near` with the points of the smallest distances (as many different ones as asked for), sorted by distance
-/// and number.
-fn nearest_points(distance: &[u8], distances: usize, near: &mut Vec<(u8, u16)>) {
-    let mut limit = distance.iter().copied().fold(u8::MAX, u8::min);
-    for _ in 1..distances {
-        if limit == 0 {
-            break;
+/// The search for the points near some codes.
+struct Near {
+    /// Square distances of the points in the upper half of the elements, and in all of them; those too large to be
+    /// near are limited. Filled up to whole words with the largest.
+    upper: Vec<u8>,
+    all: Vec<u8>,
+    /// Distance and number of the points that were found, nearest first and then by number.
+    found: Vec<(u8, u16)>,
+    unsorted: Vec<(u8, u16)>,
+}
+
+impl Near {
+    /// The largest distance that is told from larger ones.
+    const LIMIT: u8 = 127;
+    /// The same byte in a whole word.
+    const EACH: u64 = u64::from_le_bytes([1; 8]);
+
+    fn new(n_points: usize) -> Self {
+        let distances = vec![Self::LIMIT; n_points.next_multiple_of(8)];
+        Self {
+            upper: distances.clone(),
+            all: distances,
+            found: Vec::new(),
+            unsorted: Vec::new(),
         }
-        let above = |least: u8, &d: &u8| least.min(if d > limit { d } else { u8::MAX });
-        limit = distance.iter().fold(u8::MAX, above);
     }
-    near.clear();
-    for (chunk, first) in distance.chunks(64).zip((0u16..).step_by(64)) {
-        if chunk.iter().copied().fold(u8::MAX, u8::min) > limit {
-            continue;
+
+    /// Sums up what the upper elements add to the distance of each point.
+    fn set_upper<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>) {
+        self.upper.fill(0);
+        for row in rows {
+            for (d, square) in self.upper.iter_mut().zip(row) {
+                *d += square;
+            }
         }
-        let numbered = chunk.iter().zip(first..);
-        near.extend(
-            numbered
-                .filter(|(d, _)| **d <= limit)
-                .map(|(&d, number)| (d, number)),
-        );
     }
-    near.sort_unstable();
+
+    /// Finds the points of the smallest distances, as many different ones as asked for.
+    fn find<'a>(&mut self, rows: impl Iterator<Item = &'a [u8]>, distances: usize) {
+        let mut n_points = self.all.len();
+        self.all.copy_from_slice(&self.upper);
+        for row in rows {
+            n_points = row.len();
+            for (d, square) in self.all.iter_mut().zip(row) {
+                *d += square;
+            }
+        }
+        self.all[n_points..].fill(Self::LIMIT);
+        for d in &mut self.all {
+            *d = (*d).min(Self::LIMIT);
+        }
+        let mut limit = self.all.iter().copied().fold(Self::LIMIT, u8::min);
+        for _ in 1..distances {
+            if limit == 0 {
+                break;
+            }
+            let above = |least: u8, &d: &u8| least.min(if d > limit { d } else { Self::LIMIT });
+            limit = self.all.iter().fold(Self::LIMIT, above);
+        }
+        self.collect(limit);
+    }
+
+    /// Fills `found` with the points up to a distance.
+    fn collect(&mut self, limit: u8) {
+        self.unsorted.clear();
+        for (eight, first) in self.all.as_chunks::<8>().0.iter().zip((0u16..).step_by(8)) {
+            // The top bit of each byte stays unless its distance is within the limit.
+            let word = u64::from_le_bytes(*eight) | Self::EACH << 7;
+            let mut within = !(word - (u64::from(limit) + 1) * Self::EACH) & Self::EACH << 7;
+            while within != 0 {
+                let i = within.trailing_zeros() / 8;
+                within &= within - 1;
+                self.unsorted.push((eight[i as usize], first + i as u16));
+            }
+        }
+        self.found.clear();
+        for distance in 0..=limit {
+            self.found
+                .extend(self.unsorted.iter().filter(|(d, _)| *d == distance));
+        }
+    }
 }
 
 /// The packed codes of the first point of `list` with the smallest sum of terms, added in the order of the elements;
@@ -260,10 +320,10 @@ impl<const N: usize, const C: usize> Group<'_, N, C> {
             *coordinate = scale * (2 * c + 1) as f32;
         }
         let mut terms = [[0.0; C]; N];
-        for i in 0..N {
-            for c in 0..C {
-                let diff = coordinates[c] - self.x[i];
-                terms[i][c] = self.root[i] * diff * diff;
+        for (terms, (x, root)) in terms.iter_mut().zip(self.x.iter().zip(self.root)) {
+            for (term, coordinate) in terms.iter_mut().zip(coordinates) {
+                let diff = coordinate - x;
+                *term = root * diff * diff;
             }
         }
         terms

@@ -29,6 +29,10 @@ pub(crate) fn values(down: bool) -> &'static [f32; 3] {
 
 /// The places of the values in ascending order, equal ones in their own order.
 #[inline(always)]
+#[expect(
+    clippy::needless_bitwise_bool,
+    reason = "conditions of lanes are computed without branches"
+)]
 pub(crate) fn order<const B: usize>(x: &[f32; B]) -> [u8; B] {
     let mut ranks = [0u32; B];
     for j in 0..B {
@@ -149,5 +153,48 @@ impl Best {
             self.at = at;
             self.moves = moves;
         }
+    }
+}
+
+/// Candidates side by side that cut at one first place and at eight second places, moved up (0) or down (1).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cuts<'a> {
+    /// Sums of `w · x` and of weights before the first place.
+    pub(crate) x: f32,
+    pub(crate) w: f32,
+    /// What the values before the first place add to the sums of `w · q · x` and of `w · q · q`.
+    pub(crate) front_x: [f32; 2],
+    pub(crate) front_w: [f32; 2],
+    /// Sums of `w · x` and of weights before the second place.
+    pub(crate) next_x: &'a [f32; 8],
+    pub(crate) next_w: &'a [f32; 8],
+    /// What the values behind the second place add to the sums.
+    pub(crate) behind_x: [&'a [f32; 8]; 2],
+    pub(crate) behind_w: [&'a [f32; 8]; 2],
+}
+
+impl Cuts<'_> {
+    /// The sums of `w · q · x` and of `w · q · q` of a candidate.
+    #[inline(always)]
+    pub(crate) fn sums(&self, j: usize, m: usize) -> (f32, f32) {
+        let between_x = (self.next_x[j] - self.x) * DELTA;
+        let between_w = (self.next_w[j] - self.w) * DELTA * DELTA;
+        let between_x = if m == 0 { between_x } else { -between_x };
+        (
+            self.front_x[m] + between_x + self.behind_x[m][j],
+            self.front_w[m] + between_w + self.behind_w[m][j],
+        )
+    }
+
+    /// The candidates with a higher score: bit `2 · j + m`.
+    pub(crate) fn plain_better(&self, score: f32) -> u32 {
+        let mut better = 0;
+        for j in 0..8 {
+            for m in 0..2 {
+                let (qx, q2) = self.sums(j, m);
+                better |= u32::from(qx * qx > score * q2) << (2 * j + m);
+            }
+        }
+        better
     }
 }

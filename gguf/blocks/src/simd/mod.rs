@@ -20,6 +20,7 @@ mod x86_sse2;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Not, Sub};
 
 use crate::search::lattice::{self, Eight, Group, Terms, Tries};
+use crate::search::ternary::Cuts;
 use crate::{Cpu, EncodeRow, Importance};
 
 /// The operations of [`crate::Level::Portable`].
@@ -87,6 +88,12 @@ pub(crate) trait Simd: Copy {
         sums: &mut [[f32; 8]; 2],
     ) {
         group.plain_sums(points, sums);
+    }
+
+    /// As [`Cuts::plain_better`].
+    #[inline(always)]
+    fn better_cuts(self, cuts: &Cuts<'_>, score: f32) -> u32 {
+        cuts.plain_better(score)
     }
 }
 

@@ -23,6 +23,7 @@ use super::{Encode, LANES, Lanes, Simd};
 use crate::Importance;
 use crate::search::ROUNDER;
 use crate::search::lattice::{Eight, Group, Terms, Tries};
+use crate::search::ternary::Cuts;
 
 /// Encodes a row at [`crate::Level::Avx2`].
 pub(super) fn encode_row<E: Encode>(src: &[f32], importance: Importance<'_>, out: &mut [u8]) {
@@ -154,6 +155,12 @@ impl Simd for Avx2 {
     ) {
         // SAFETY: `self` proves AVX2.
         unsafe { lattice::point_sums(group, points, sums) }
+    }
+
+    #[inline(always)]
+    fn better_cuts(self, cuts: &Cuts<'_>, score: f32) -> u32 {
+        // SAFETY: `self` proves AVX2.
+        unsafe { lattice::better_cuts(cuts, score) }
     }
 }
 

@@ -11,15 +11,16 @@ use std::arch::x86_64::{
     _mm_loadu_si128, _mm_min_epu32, _mm_shuffle_epi32, _mm256_add_epi32, _mm256_add_ps, _mm256_blendv_epi8,
     _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_ps,
     _mm256_cmpeq_epi32, _mm256_cvtepu16_epi32, _mm256_extracti128_si256, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_max_ps, _mm256_min_ps, _mm256_movemask_ps, _mm256_mul_ps, _mm256_or_si256, _mm256_permute2f128_ps,
-    _mm256_permutevar_ps, _mm256_permutevar8x32_ps, _mm256_set_m128, _mm256_set1_epi32, _mm256_set1_ps,
-    _mm256_setr_epi32, _mm256_setr_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_shuffle_ps,
-    _mm256_sll_epi32, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi32,
-    _mm256_sub_ps,
+    _mm256_max_ps, _mm256_min_ps, _mm256_movemask_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_or_si256,
+    _mm256_permute2f128_ps, _mm256_permutevar_ps, _mm256_permutevar8x32_ps, _mm256_set_m128,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_ps, _mm256_setzero_ps,
+    _mm256_setzero_si256, _mm256_shuffle_ps, _mm256_sll_epi32, _mm256_srli_epi32, _mm256_storeu_ps,
+    _mm256_storeu_si256, _mm256_sub_epi32, _mm256_sub_ps, _mm256_testz_ps,
 };
 
 use crate::search::ROUNDER;
 use crate::search::lattice::{Eight, Group, Lattice, Place, Terms, Tries};
+use crate::search::ternary::{Cuts, DELTA};
 
 /// Eight points side by side: a code is the index of a permutation of the terms.
 #[inline]
@@ -184,12 +185,15 @@ fn fill_terms<const N: usize, const C: usize>(
     scale: __m256,
     terms: &mut [[[f32; 8]; C]; N],
 ) {
-    for c in 0..Lattice::<N, C>::LEVELS {
-        let coordinate = _mm256_mul_ps(scale, _mm256_set1_ps((2 * c + 1) as f32));
-        for i in 0..N {
-            let diff = _mm256_sub_ps(coordinate, _mm256_set1_ps(group.x[i]));
-            let term = _mm256_mul_ps(_mm256_mul_ps(_mm256_set1_ps(group.root[i]), diff), diff);
-            store(&mut terms[i][c], term);
+    let mut coordinates = [scale; C];
+    for (c, coordinate) in coordinates.iter_mut().enumerate() {
+        *coordinate = _mm256_mul_ps(scale, _mm256_set1_ps((2 * c + 1) as f32));
+    }
+    for (terms, (x, root)) in terms.iter_mut().zip(group.x.iter().zip(group.root)) {
+        let (x, root) = (_mm256_set1_ps(*x), _mm256_set1_ps(*root));
+        for (term, coordinate) in terms.iter_mut().zip(coordinates).take(Lattice::<N, C>::LEVELS) {
+            let diff = _mm256_sub_ps(coordinate, x);
+            store(term, _mm256_mul_ps(_mm256_mul_ps(root, diff), diff));
         }
     }
 }
@@ -241,4 +245,30 @@ pub(super) fn point_sums<const N: usize, const C: usize>(
     }
     store(&mut sums[0], qx);
     store(&mut sums[1], q2);
+}
+
+/// As [`Cuts::plain_better`].
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn better_cuts(cuts: &Cuts<'_>, score: f32) -> u32 {
+    let (delta, score) = (_mm256_set1_ps(DELTA), _mm256_set1_ps(score));
+    let between_x = _mm256_sub_ps(load(cuts.next_x), _mm256_set1_ps(cuts.x));
+    let between_x = _mm256_mul_ps(between_x, delta);
+    let between_w = _mm256_sub_ps(load(cuts.next_w), _mm256_set1_ps(cuts.w));
+    let between_w = _mm256_mul_ps(_mm256_mul_ps(between_w, delta), delta);
+    let [up, down] = [_mm256_set1_ps(cuts.front_x[0]), _mm256_set1_ps(cuts.front_x[1])];
+    let up = _mm256_add_ps(_mm256_add_ps(up, between_x), load(cuts.behind_x[0]));
+    let down = _mm256_add_ps(_mm256_sub_ps(down, between_x), load(cuts.behind_x[1]));
+    let [up_w, down_w] = [_mm256_set1_ps(cuts.front_w[0]), _mm256_set1_ps(cuts.front_w[1])];
+    let up_w = _mm256_add_ps(_mm256_add_ps(up_w, between_w), load(cuts.behind_w[0]));
+    let down_w = _mm256_add_ps(_mm256_add_ps(down_w, between_w), load(cuts.behind_w[1]));
+    let up = _mm256_cmp_ps::<_CMP_GT_OQ>(_mm256_mul_ps(up, up), _mm256_mul_ps(score, up_w));
+    let down = _mm256_cmp_ps::<_CMP_GT_OQ>(_mm256_mul_ps(down, down), _mm256_mul_ps(score, down_w));
+    if _mm256_testz_ps(_mm256_or_ps(up, down), _mm256_or_ps(up, down)) == 1 {
+        return 0;
+    }
+    let (up, down) = (_mm256_movemask_ps(up) as u32, _mm256_movemask_ps(down) as u32);
+    (0..8).fold(0, |better, j| {
+        better | (up >> j & 1) << (2 * j) | (down >> j & 1) << (2 * j + 1)
+    })
 }

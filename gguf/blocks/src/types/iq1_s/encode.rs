@@ -8,7 +8,7 @@ use crate::half_bulk::f32_to_f16;
 use crate::rows;
 use crate::search::lattice::Lattice;
 use crate::search::lattice::WIDTH;
-use crate::search::ternary::{self, Best, DELTA, DOWN, Sums, UP};
+use crate::search::ternary::{self, Best, Cuts, DOWN, Sums, UP};
 use crate::search::{clamp, nint, signed_max, sum_of_squares};
 use crate::simd::{Encode, Simd};
 
@@ -50,7 +50,7 @@ fn search(simd: impl Simd, lattice: &Lattice<8, 4>, x: &[f32; B], w: &[f32; B]) 
         return Sub::default();
     }
     let order = ternary::order(x);
-    let best = best_cut(&order, x, w);
+    let best = best_cut(simd, &order, x, w);
     if best.moves > 1 {
         return Sub::default();
     }
@@ -114,39 +114,75 @@ impl Prefix {
     }
 }
 
+/// Candidates with one first place and eight second places.
+#[inline(always)]
+fn cuts(prefix: &Prefix, first: usize, start: usize) -> Cuts<'_> {
+    let (x, w) = (prefix.x[first], prefix.w[first]);
+    Cuts {
+        x,
+        w,
+        front_x: [x * UP[0], x * DOWN[0]],
+        front_w: [w * UP[0] * UP[0], w * DOWN[0] * DOWN[0]],
+        next_x: lanes(&prefix.x, start),
+        next_w: lanes(&prefix.w, start),
+        behind_x: [
+            lanes(&prefix.behind_x[0], start),
+            lanes(&prefix.behind_x[1], start),
+        ],
+        behind_w: [
+            lanes(&prefix.behind_w[0], start),
+            lanes(&prefix.behind_w[1], start),
+        ],
+    }
+}
+
+/// A score that the best candidate certainly exceeds, from a few that are likely to be good; none for sums near the
+/// ends of the range of f32.
+///
+/// Starting from it leaves the result as it is. Each candidate's sum of squares lies within 1/64 and 1.27 of the sum
+/// of weights, so comparisons are right to a relative error well below 1e-6. Compare a search that starts from here
+/// with one that starts from nothing: once a candidate exceeds the scores of both by more than 1e-6, both take it
+/// and are the same from then on. While none does, the larger score of the two grows by 1e-6 at most for each of
+/// the 1122 candidates, so by less than the one percent that is left to the best of the few.
+#[inline(always)]
+fn floor(prefix: &Prefix) -> f32 {
+    /// A first place and the least of eight second ones that cut normally distributed values well.
+    const LIKELY: (usize, usize) = (9, 19);
+    let cuts = cuts(prefix, LIKELY.0, LIKELY.1);
+    let mut score = 0.0;
+    for j in 0..WIDTH {
+        for m in 0..2 {
+            let (qx, q2) = cuts.sums(j, m);
+            let s = qx * qx / q2;
+            score = if s > score { s } else { score };
+        }
+    }
+    let safe = 1e-15..1e15;
+    if safe.contains(&score) && safe.contains(&prefix.w[B]) {
+        score * 0.99
+    } else {
+        Best::NONE.score
+    }
+}
+
 /// The best of all pairs of places, moved up (0) or down (1).
 #[inline(always)]
-fn best_cut(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
+fn best_cut(simd: impl Simd, order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
     let prefix = Prefix::new(order, x, w);
-    let mut best = Best::NONE;
+    let mut best = Best {
+        score: floor(&prefix),
+        ..Best::NONE
+    };
     for first in 0..=B {
-        let (x, w) = (prefix.x[first], prefix.w[first]);
-        let front_x = [x * UP[0], x * DOWN[0]];
-        let front_w = [w * UP[0] * UP[0], w * DOWN[0] * DOWN[0]];
         for start in (first..=B).step_by(WIDTH) {
-            let behind_x = prefix.behind_x.each_ref().map(|b| lanes(b, start));
-            let behind_w = prefix.behind_w.each_ref().map(|b| lanes(b, start));
-            let (next_x, next_w) = (lanes(&prefix.x, start), lanes(&prefix.w, start));
-            let mut qx = [[0.0; WIDTH]; 2];
-            let mut q2 = [[0.0; WIDTH]; 2];
-            let mut better = [false; WIDTH];
-            for j in 0..WIDTH {
-                let between_x = (next_x[j] - x) * DELTA;
-                let between_w = (next_w[j] - w) * DELTA * DELTA;
-                qx[0][j] = front_x[0] + between_x + behind_x[0][j];
-                qx[1][j] = front_x[1] - between_x + behind_x[1][j];
-                q2[0][j] = front_w[0] + between_w + behind_w[0][j];
-                q2[1][j] = front_w[1] + between_w + behind_w[1][j];
-                for m in 0..2 {
-                    better[j] |= qx[m][j] * qx[m][j] > best.score * q2[m][j];
-                }
-            }
-            if better.iter().fold(false, |any, b| any | b) {
-                for j in 0..WIDTH {
-                    for m in 0..2 {
-                        best.offer(qx[m][j], q2[m][j], (first, start + j), m);
-                    }
-                }
+            let cuts = cuts(&prefix, first, start);
+            let mut better = simd.better_cuts(&cuts, best.score);
+            while better != 0 {
+                let lane = better.trailing_zeros() as usize;
+                better &= better - 1;
+                let (j, m) = (lane / 2, lane % 2);
+                let (qx, q2) = cuts.sums(j, m);
+                best.offer(qx, q2, (first, start + j), m);
             }
         }
     }
