@@ -5,7 +5,7 @@ mod problems;
 mod prune;
 
 use gguf::{GgufFile, Metadata, TensorInfo, TensorSpec};
-use gguf_blocks::{Format, Unit, registry};
+use gguf_blocks::{Format, Geometry, Unit, registry};
 use gguf_cli::{Result, count, in_file};
 use gguf_models::component::Component;
 
@@ -206,7 +206,10 @@ impl Plan {
 
     /// The tensors of the output.
     pub fn specs(&self) -> Vec<TensorSpec> {
-        let spec = |s: &Step| TensorSpec::new(s.name.clone(), s.source.shape, s.to.id);
+        let spec = |s: &Step| TensorSpec {
+            n_bytes: Some(s.n_bytes()),
+            ..TensorSpec::new(s.name.clone(), s.source.shape, s.to.id)
+        };
         self.steps.iter().map(spec).collect()
     }
 
@@ -317,7 +320,7 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn step(&mut self, name: String, tensor: &TensorInfo) -> Step {
-        let Some(from) = tensor.format() else {
+        let Some(from) = tensor.format().or_else(|| opaque(tensor)) else {
             let what = format!("{} is not known to this build", tensor.type_name());
             self.problems.tensor(&name, what);
             return kept(name, tensor, registry::all()[0]);
@@ -377,6 +380,31 @@ impl Planner<'_> {
             self.problems.some(&step.name, what);
         }
     }
+}
+
+/// A record for a type that this build does not know, by which its bytes can be copied: a row is a block. `None` if
+/// the bytes that lie there are not whole rows.
+fn opaque(tensor: &TensorInfo) -> Option<&'static Format> {
+    let (n_cols, n_rows) = (tensor.shape.n_cols(), tensor.shape.n_rows());
+    if n_cols == 0 || n_rows == 0 || !tensor.n_bytes.is_multiple_of(n_rows) {
+        return None;
+    }
+    let geometry = Geometry::blocks(
+        usize::try_from(n_cols).ok()?,
+        usize::try_from(tensor.n_bytes / n_rows).ok()?,
+    );
+    // A handful of small records, which live as long as the plan, that is, the program.
+    Some(Box::leak(Box::new(Format {
+        id: tensor.type_id,
+        name: Box::leak(tensor.type_name().into_boxed_str()),
+        geometry,
+        quantized: true,
+        requires_importance: false,
+        decode: None,
+        encode: None,
+        check: |_| None,
+        ..*registry::all()[0]
+    })))
 }
 
 /// A tensor that stays as it is.

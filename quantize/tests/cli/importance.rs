@@ -18,10 +18,7 @@ impl Fixture {
     fn tensor(&self, file: &str, tensor: &str) -> (String, Vec<u8>) {
         let file = GgufFile::open(&self.path(file)).unwrap();
         let t = file.tensor(tensor).unwrap();
-        (
-            t.type_name().to_string(),
-            file.tensor_bytes(t).unwrap().into_owned(),
-        )
+        (t.type_name(), file.tensor_bytes(t).unwrap().into_owned())
     }
 
     fn succeeds(&self, args: &str) -> String {
@@ -266,6 +263,21 @@ fn the_legacy_form_gives_the_same_bytes() {
         1,
         &["cut.dat", "truncated at byte", "entry 2 of 2"],
     );
+}
+
+/// Targets of one run that use importance, and that do not, get each what it would alone.
+#[test]
+fn targets_do_not_mix_their_importance() {
+    let f = Fixture::new();
+    f.matrix("m", &with_experts(None));
+    std::fs::create_dir(f.path("d")).unwrap();
+    let options = "--uncovered neutral --imatrix m in.gguf";
+    f.succeeds(&format!("-o d {options} Q8_0 Q4_0 IQ2_XXS Q4_K_M"));
+    for t in ["Q8_0", "Q4_0", "IQ2_XXS", "Q4_K_M"] {
+        f.succeeds(&format!("{options} one {t} --force"));
+        let read = |name: &str| std::fs::read(f.path(name)).unwrap();
+        assert!(read("one") == read(&format!("d/in-{t}.gguf")), "{t}");
+    }
 }
 
 /// A model with latent attention, whose weights for keys and values are apart, or together.

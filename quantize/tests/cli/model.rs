@@ -83,10 +83,7 @@ fn layers_are_left_out() {
     succeeds(&f, "four.gguf at-once Q4_K_M --prune-layers 0,2");
     let types = |name: &str| {
         let file = GgufFile::open(&f.path(name)).unwrap();
-        let all = file
-            .tensors
-            .iter()
-            .map(|t| (t.name.clone(), t.type_name().to_string()));
+        let all = file.tensors.iter().map(|t| (t.name.clone(), t.type_name()));
         all.collect::<Vec<_>>()
     };
     assert_eq!(types("direct"), types("at-once"));
@@ -221,4 +218,43 @@ fn a_copy_with_other_types_for_some() {
         2,
         &["no tensor's name matches"],
     );
+}
+
+/// Bytes of a type that this build does not know are copied where nobody asks for its values.
+#[test]
+fn unknown_types_stop_only_who_needs_their_values() {
+    let f = Fixture::new();
+    let mut bytes = std::fs::read(f.path("in.gguf")).unwrap();
+    // Behind the name stand the number of dimensions, two or three of them, and the type.
+    let set_type = |bytes: &mut Vec<u8>, name: &str, n_dims: usize| {
+        let at = bytes
+            .windows(name.len())
+            .position(|w| w == name.as_bytes())
+            .unwrap()
+            + name.len()
+            + 4
+            + n_dims * 8;
+        bytes[at..at + 4].copy_from_slice(&4242_u32.to_le_bytes());
+    };
+    set_type(&mut bytes, "output_norm.weight", 1);
+    f.put("norm.gguf", &bytes);
+    succeeds(&f, "norm.gguf o Q8_0");
+    let data = |name: &str| {
+        let file = GgufFile::open(&f.path(name)).unwrap();
+        let t = file.tensor("output_norm.weight").unwrap();
+        (t.type_id, file.tensor_bytes(t).unwrap().into_owned())
+    };
+    assert!(data("o") == data("norm.gguf") && data("o").0.0 == 4242);
+    set_type(&mut bytes, "blk.0.attn_v.weight", 2);
+    f.put("v.gguf", &bytes);
+    f.refuses(
+        "v.gguf x Q8_0 --allow-requantize",
+        1,
+        &[
+            "`blk.0.attn_v.weight`",
+            "4242",
+            "cannot be decoded to encode it as `Q8_0`",
+        ],
+    );
+    succeeds(&f, "v.gguf same COPY");
 }
