@@ -209,7 +209,7 @@ impl Args {
     }
 
     /// Whether outputs go into a folder, so that there may be several.
-    pub(crate) fn into_folder(&self) -> bool {
+    pub(crate) fn has_folder(&self) -> bool {
         self.output_dir.is_some()
     }
 

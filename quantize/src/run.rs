@@ -127,9 +127,10 @@ impl Run<'_> {
             return Ok(());
         }
         let pool = self.pool();
-        let checked = match outputs.is_empty() {
-            true => Ok(()),
-            false => Outputs::check(&request).map(drop).map_err(Failure::from),
+        let checked = if outputs.is_empty() {
+            Ok(())
+        } else {
+            Outputs::check(&request).map(drop).map_err(Failure::from)
         };
         let checked = checked.and_then(|()| self.check_report(&inputs));
         if self.args.dry_run {
@@ -384,7 +385,7 @@ impl Run<'_> {
     fn print(&self, losses: &[Vec<Option<Loss>>], took: Option<Duration>) -> Result<()> {
         let views = self.views(losses, took);
         if self.args.json {
-            return match (views.as_slice(), self.args.into_folder()) {
+            return match (views.as_slice(), self.args.has_folder()) {
                 ([one], false) => print_json(&report::of(self.job, one)),
                 (all, _) => print_json(&all.iter().map(|v| report::of(self.job, v)).collect::<Vec<_>>()),
             };
@@ -394,7 +395,9 @@ impl Run<'_> {
                 None => print_data(&report::plan(view))?,
                 Some(_) if self.args.talk.quiet => {}
                 Some(_) => {
-                    report::losses(view).iter().for_each(|line| gguf_cli::say(line));
+                    for line in report::losses(view) {
+                        gguf_cli::say(&line);
+                    }
                     gguf_cli::say(&report::summary(view));
                 }
             }

@@ -64,7 +64,7 @@ impl Loss {
 
     /// Whether zeros in place of all values would have been nearer.
     fn is_worse_than_nothing(&self) -> bool {
-        let worse = |e: f64| !(e <= 1.0);
+        let worse = |e: f64| e > 1.0 || e.is_nan();
         worse(self.error()) && worse(self.weighted_error())
     }
 }

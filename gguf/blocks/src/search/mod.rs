@@ -4,15 +4,6 @@
 //! search is repeated for many starting points or many sub-blocks, these run side by side in lanes: each lane
 //! still adds in element order, so the results are those of the plain loop.
 
-#![expect(
-    clippy::needless_bitwise_bool,
-    reason = "conditions of lanes are computed without branches"
-)]
-#![expect(
-    clippy::needless_range_loop,
-    reason = "one index goes over all the arrays of a search"
-)]
-
 mod affine;
 mod descent;
 pub(crate) mod lattice;

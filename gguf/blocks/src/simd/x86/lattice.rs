@@ -1,9 +1,5 @@
 //! The inner loops of searches for points of a lattice with AVX2.
 
-#![expect(
-    clippy::needless_range_loop,
-    reason = "one index goes over all the arrays of a search"
-)]
 #![expect(unsafe_code, reason = "loads and stores through references")]
 
 use std::arch::x86_64::{
