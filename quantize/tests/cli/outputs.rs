@@ -1,14 +1,14 @@
 //! Where the tensors go: shards, parts of the work, several types from one read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gguf::GgufFile;
 
 use crate::fixture::Fixture;
 
 /// Tensors with their types and bytes, by name.
-fn tensors(path: PathBuf) -> Vec<(String, String, Vec<u8>)> {
-    let file = GgufFile::open(&path).unwrap();
+fn tensors(path: &Path) -> Vec<(String, String, Vec<u8>)> {
+    let file = GgufFile::open(path).unwrap();
     assert!(file.is_complete());
     let mut all: Vec<_> = file
         .tensors
@@ -49,7 +49,7 @@ fn shards_hold_what_one_file_holds() {
     succeeds(&f, "--split-max-size 50K in.gguf set.gguf Q4_K_M");
     let shards = files(&f, "set-");
     assert!(shards.len() > 2 && shards[0].0 == format!("set-00001-of-{:05}.gguf", shards.len()));
-    assert_eq!(tensors(f.path(&shards[0].0)), tensors(f.path("one.gguf")));
+    assert_eq!(tensors(&f.path(&shards[0].0)), tensors(&f.path("one.gguf")));
     let set = GgufFile::open(&f.path(&shards[1].0)).unwrap();
     for part in 0..shards.len() {
         let sizes: Vec<u64> = set
@@ -67,7 +67,7 @@ fn shards_hold_what_one_file_holds() {
     // A split set goes in like one file, whichever shard is named, and comes out whole or as it was.
     let name = &shards[2].0;
     succeeds(&f, &format!("{name} whole.gguf COPY"));
-    assert_eq!(tensors(f.path("whole.gguf")), tensors(f.path("one.gguf")));
+    assert_eq!(tensors(&f.path("whole.gguf")), tensors(&f.path("one.gguf")));
     let whole = GgufFile::open(&f.path("whole.gguf")).unwrap();
     assert!(whole.metadata.iter().all(|(key, _)| !key.starts_with("split.")));
     succeeds(&f, &format!("--keep-split {name} kept.gguf COPY"));
@@ -149,7 +149,7 @@ fn the_source_is_known_by_its_digest() {
     let Some(gguf::Value::Array(gguf::Array::String(found))) = again.metadata.get(key) else {
         panic!("a list of digests");
     };
-    let found: Vec<_> = found.iter().map(|s| s.into_owned()).collect();
+    let found: Vec<_> = found.iter().map(std::borrow::Cow::into_owned).collect();
     let expected: Vec<_> = shards
         .iter()
         .map(|(_, b)| gguf::digest::Digest::of(b).to_string())
