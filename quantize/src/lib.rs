@@ -1,26 +1,30 @@
 //! `gguf-quantize`: encodes a GGUF model in smaller tensor types.
 //!
-//! A file type such as `Q4_K_M` stands for a base type and a mixture around it. The program goes through
-//! four stages, and only the last one reads weights:
+//! A file type such as `Q4_K_M` stands for a base type and a mixture around it. A run decides everything before it
+//! touches a weight:
 //!
-//! 1. [`Args`]: the command line.
-//! 2. [`policy`]: pure functions from tensor names, shapes and a few facts of the model to a type for each
-//!    tensor, with a reason.
-//! 3. [`plan`]: the policy applied to a file, with every check that can be made without weights: types that
-//!    this build can decode and encode, importance that fits, rules that match, the exact size of the output.
-//!    `--dry-run` prints it and stops.
-//! 4. the stream: slabs of rows are read by position, decoded to f32, encoded in parallel and written in
-//!    order. Memory is a few slabs of 8 MiB (or a few rows, where a row is larger), whatever the file's size.
+//! 1. [`Args`]: the command line as typed; `job` says what its arguments mean (input, targets, threads), `request`
+//!    what its options ask for.
+//! 2. [`policy`]: pure functions from tensor names, shapes and a few facts of the model to a type for each tensor, with
+//!    a reason. The mixtures are a table, `policy/mixture.rs`.
+//! 3. [`plan`]: the policy applied to a file, for each target: types that this build can decode and encode, importance
+//!    that fits ([`Guide`]), rules that match. Problems are gathered, not met one by one. `shards` lays the tensors out
+//!    in files, to the byte, and says which of them this run writes.
+//! 4. `run`: `--dry-run` ends here. Else the `engine` reads rows by position, decodes them once, encodes them for each
+//!    target and writes them by position, on all threads; `source` computes the source's digest beside it; the heads
+//!    come last; `verify` reads samples back; then the outputs get their names, all together.
 //!
-//! The same input gives the same bytes for any number of threads. Tensors are stored in processing order:
-//! those outside layers first, then layer by layer, by name. A tensor whose type does not change is copied.
+//! The same input gives the same bytes for any number of threads, for one run or many parts, for a run that was stopped
+//! and resumed. Tensors are stored in processing order: those outside layers first, then layer by layer, by name (with
+//! `--keep-split` in the source's order). A tensor whose type does not change is copied. Memory is rows in work, whatever
+//! the size of tensors; the importance matrix stays in its file.
 //!
-//! Refused, with nothing written: inputs that are not sound GGUF, a single shard of a set, types that this
-//! build cannot encode, quantized sources without `--allow-requantize`, an importance matrix of another model
-//! or with values that are not finite, very small types without importance, weights that are not finite (with
-//! tensor, row and column), an output that exists or is an input. Rows that are not whole blocks of the type
-//! that the mixture chose get a fallback type and a warning (`--strict` makes it an error); a type that the
-//! user asked for by name is never replaced in silence.
+//! Refused, with nothing written: inputs that are not sound GGUF, a set with a shard missing, types that this build
+//! cannot encode, quantized sources without `--allow-requantize`, an importance matrix of another model or with values
+//! that are not finite, very small types without importance, an output that exists or is an input, too little space,
+//! rows that do not fit the memory. Weights that are not finite end a run with tensor, matrix, row and column. Rows that
+//! are not whole blocks of the type that the mixture chose get a fallback type and a warning (`--strict` makes it an
+//! error); a type that the user asked for by name is never replaced in silence.
 
 mod args;
 mod engine;

@@ -101,13 +101,23 @@ fn division(args: &Args, file: &GgufFile, steps: &[Step]) -> Division {
     }
 }
 
-/// The work for a tensor, in some unit.
+/// Time to read or write a byte, in tenths of a nanosecond.
+const BYTE_COST: u64 = 2;
+
+/// The work for a tensor, in tenths of a nanosecond.
 fn cost(step: &Step) -> u64 {
+    let bytes = step
+        .source
+        .n_bytes
+        .saturating_add(step.n_bytes())
+        .saturating_mul(BYTE_COST);
     if step.is_copy() {
-        step.source.n_bytes / 16
-    } else {
-        step.source.shape.n_elems()
+        return bytes;
     }
+    let values = step.source.shape.n_elems();
+    values
+        .saturating_mul(u64::from(step.to.encode_cost))
+        .saturating_add(bytes)
 }
 
 impl Run<'_> {

@@ -74,6 +74,9 @@ pub struct Format {
     pub decode: Option<DecodeRow>,
     /// The encoder at a level; `None` where the type can only be read. Every level writes the same bytes.
     pub encode: Option<fn(Cpu) -> EncodeRow>,
+    /// Time to encode a value with importance, in tenths of a nanosecond on one core at the highest level: roughly, for
+    /// sharing work out. Measured by the bench `rate`.
+    pub encode_cost: u32,
     /// Soundness of stored blocks.
     pub check: CheckBlocks,
     /// The kernels at a level. Types without their own get the one made from the decoder.
@@ -102,6 +105,7 @@ impl Format {
         requires_importance: false,
         decode: None,
         encode: None,
+        encode_cost: 0,
         check: |_| None,
         kernel: |_| None,
         doc: "",

@@ -73,6 +73,7 @@ fn records_are_consistent() {
             "{}",
             format.name
         );
+        assert_eq!(format.encode.is_some(), format.encode_cost > 0, "{}", format.name);
         assert!(
             !format.requires_importance || format.encode.is_some(),
             "{}",

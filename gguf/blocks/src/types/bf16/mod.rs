@@ -20,6 +20,7 @@ pub(crate) static FORMAT: Format = Format {
     quantized: false,
     decode: Some(decode),
     encode: Some(encoder::<BF16>),
+    encode_cost: 2,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "The upper half of IEEE single precision",

@@ -20,6 +20,7 @@ pub(crate) static FORMAT: Format = Format {
     quantized: false,
     decode: Some(decode),
     encode: Some(encoder::<F16>),
+    encode_cost: 3,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "IEEE half precision",

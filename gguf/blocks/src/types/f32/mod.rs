@@ -19,6 +19,7 @@ pub(crate) static FORMAT: Format = Format {
     quantized: false,
     decode: Some(decode),
     encode: Some(encoder::<F32>),
+    encode_cost: 2,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "IEEE single precision",

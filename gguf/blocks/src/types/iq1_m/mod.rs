@@ -32,6 +32,7 @@ pub(crate) static FORMAT: Format = Format {
     requires_importance: true,
     decode: Some(decode),
     encode: Some(encoder::<IQ1_M>),
+    encode_cost: 750,
     check,
     doc: "Points of -1, 0 and 1 for 8 values, each moved up or down; 3-bit scales for 16 values each",
     ..Format::MAINLINE

@@ -33,6 +33,7 @@ pub(crate) static FORMAT: Format = Format {
     requires_importance: true,
     decode: Some(decode),
     encode: Some(encoder::<IQ1_S>),
+    encode_cost: 470,
     check,
     doc: "Points of -1, 0 and 1 for 8 values, moved up or down; 3-bit scales for 32 values each",
     ..Format::MAINLINE

@@ -36,6 +36,7 @@ pub(crate) static FORMAT: Format = Format {
     requires_importance: true,
     decode: Some(decode),
     encode: Some(encoder::<IQ2_S>),
+    encode_cost: 485,
     check,
     doc: "Points of a lattice for 8 values, with free signs; 4-bit scales for 16 values each",
     ..Format::MAINLINE

@@ -32,6 +32,7 @@ pub(crate) static FORMAT: Format = Format {
     requires_importance: true,
     decode: Some(decode),
     encode: Some(encoder::<IQ2_XS>),
+    encode_cost: 1180,
     check,
     doc: "Points of a lattice for 8 values, with signs; 4-bit scales for 16 values each",
     ..Format::MAINLINE

@@ -31,6 +31,7 @@ pub(crate) static FORMAT: Format = Format {
     requires_importance: true,
     decode: Some(decode),
     encode: Some(encoder::<IQ2_XXS>),
+    encode_cost: 960,
     check,
     doc: "Points of a lattice for 8 values, with signs; 4-bit scales for 32 values each",
     ..Format::MAINLINE

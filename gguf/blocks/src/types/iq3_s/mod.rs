@@ -35,6 +35,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(256, size_of::<IQ3_S>()),
     decode: Some(decode),
     encode: Some(encoder::<IQ3_S>),
+    encode_cost: 750,
     check,
     doc: "Points of a lattice for 4 values, with free signs; 4-bit scales for 32 values each",
     ..Format::MAINLINE

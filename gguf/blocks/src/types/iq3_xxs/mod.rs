@@ -32,6 +32,7 @@ pub(crate) static FORMAT: Format = Format {
     requires_importance: true,
     decode: Some(decode),
     encode: Some(encoder::<IQ3_XXS>),
+    encode_cost: 980,
     check,
     doc: "Points of a lattice for 4 values, with signs; 4-bit scales for 32 values each",
     ..Format::MAINLINE

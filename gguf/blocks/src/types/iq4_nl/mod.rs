@@ -31,6 +31,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(32, size_of::<IQ4NL>()),
     decode: Some(decode),
     encode: Some(encoder::<IQ4NL>),
+    encode_cost: 120,
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "16 uneven levels with one scale for 32 values",

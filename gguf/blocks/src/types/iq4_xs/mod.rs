@@ -50,6 +50,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(256, size_of::<IQ4XS>()),
     decode: Some(decode),
     encode: Some(encoder::<IQ4XS>),
+    encode_cost: 128,
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "16 uneven levels; 6-bit scales for 32 values each",

@@ -30,6 +30,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(32, size_of::<MXFP4>()),
     decode: Some(decode),
     encode: Some(encoder::<MXFP4>),
+    encode_cost: 9,
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "4-bit floats with a power of two for 32 values",

@@ -28,6 +28,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(64, size_of::<NVFP4>()),
     decode: Some(decode),
     encode: Some(encoder::<NVFP4>),
+    encode_cost: 133,
     check,
     doc: "4-bit floats; 8-bit float scales for 16 values each",
     ..Format::MAINLINE

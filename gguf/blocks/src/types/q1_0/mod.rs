@@ -26,6 +26,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(128, size_of::<Q1_0>()),
     decode: Some(decode),
     encode: Some(encoder::<Q1_0>),
+    encode_cost: 13,
     check,
     doc: "Signs with one scale for 128 values",
     ..Format::MAINLINE

@@ -25,6 +25,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(64, size_of::<Q2_0>()),
     decode: Some(decode),
     encode: Some(encoder::<Q2_0>),
+    encode_cost: 20,
     check,
     doc: "2-bit integers with one scale for 64 values",
     ..Format::MAINLINE

@@ -36,6 +36,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(256, size_of::<Q2K>()),
     decode: Some(decode),
     encode: Some(encoder::<Q2K>),
+    encode_cost: 227,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "2-bit integers; 4-bit scales and minima for 16 values each",

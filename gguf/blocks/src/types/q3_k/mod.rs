@@ -36,6 +36,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(256, size_of::<Q3K>()),
     decode: Some(decode),
     encode: Some(encoder::<Q3K>),
+    encode_cost: 61,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "3-bit integers; 6-bit scales for 16 values each",

@@ -31,6 +31,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(32, size_of::<Q4_0>()),
     decode: Some(decode),
     encode: Some(encoder::<Q4_0>),
+    encode_cost: 56,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "4-bit integers with one scale for 32 values",

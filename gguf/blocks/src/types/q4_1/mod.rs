@@ -33,6 +33,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(32, size_of::<Q4_1>()),
     decode: Some(decode),
     encode: Some(encoder::<Q4_1>),
+    encode_cost: 170,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "4-bit integers with one scale and one minimum for 32 values",

@@ -37,6 +37,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(256, size_of::<Q4K>()),
     decode: Some(decode),
     encode: Some(encoder::<Q4K>),
+    encode_cost: 167,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "4-bit integers; 6-bit scales and minima for 32 values each",

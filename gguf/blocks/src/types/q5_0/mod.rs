@@ -33,6 +33,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(32, size_of::<Q5_0>()),
     decode: Some(decode),
     encode: Some(encoder::<Q5_0>),
+    encode_cost: 58,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "5-bit integers with one scale for 32 values",

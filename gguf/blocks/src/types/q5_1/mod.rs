@@ -35,6 +35,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(32, size_of::<Q5_1>()),
     decode: Some(decode),
     encode: Some(encoder::<Q5_1>),
+    encode_cost: 154,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "5-bit integers with one scale and one minimum for 32 values",

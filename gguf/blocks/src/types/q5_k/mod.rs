@@ -39,6 +39,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(256, size_of::<Q5K>()),
     decode: Some(decode),
     encode: Some(encoder::<Q5K>),
+    encode_cost: 167,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "5-bit integers; 6-bit scales and minima for 32 values each",

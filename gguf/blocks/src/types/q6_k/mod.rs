@@ -35,6 +35,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(256, size_of::<Q6K>()),
     decode: Some(decode),
     encode: Some(encoder::<Q6K>),
+    encode_cost: 41,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "6-bit integers; 8-bit scales for 16 values each",

@@ -31,6 +31,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(32, size_of::<Q8_0>()),
     decode: Some(decode),
     encode: Some(encoder::<Q8_0>),
+    encode_cost: 5,
     check,
     kernel: |cpu| Some(kernel::kernel(cpu)),
     doc: "8-bit integers with one scale for 32 values",

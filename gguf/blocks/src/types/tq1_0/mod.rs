@@ -33,6 +33,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(256, size_of::<TQ1_0>()),
     decode: Some(decode),
     encode: Some(encoder::<TQ1_0>),
+    encode_cost: 5,
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "Ternary values, five in a byte, with one scale for 256 values",

@@ -28,6 +28,7 @@ pub(crate) static FORMAT: Format = Format {
     geometry: Geometry::blocks(256, size_of::<TQ2_0>()),
     decode: Some(decode),
     encode: Some(encoder::<TQ2_0>),
+    encode_cost: 4,
     check,
     kernel: |_| Some(kernel::KERNEL),
     doc: "Ternary values in 2 bits with one scale for 256 values",
