@@ -203,3 +203,14 @@ fn rows_beyond_the_memory_are_refused() {
     succeeds(&f, "in.gguf many.gguf Q4_K_M 8");
     assert!(std::fs::read(f.path("few.gguf")).unwrap() == std::fs::read(f.path("many.gguf")).unwrap());
 }
+
+/// Half a GiB of experts under a quarter of a GiB of address space.
+#[test]
+fn tensors_may_be_larger_than_the_memory() {
+    let f = Fixture::new();
+    f.put_sparse("large.gguf", "blk.0.ffn_up_exps.weight", &[4096, 4096, 8]);
+    let out = f.run_limited("-v 262144", "--max-memory 64M --quiet large.gguf out.gguf Q8_0 2");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let file = GgufFile::open(&f.path("out.gguf")).unwrap();
+    assert_eq!(file.tensors[0].n_bytes, 4096 * 4096 * 8 / 32 * 34);
+}
