@@ -254,6 +254,7 @@ pub(crate) fn rename_new(part: &Path, path: &Path) -> Result<()> {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
         match renameat_with(CWD, part, CWD, path, RenameFlags::NOREPLACE) {
             Ok(()) => return Ok(()),
+            Err(Errno::EXIST) => return Err(exists(path)),
             Err(Errno::INVAL | Errno::NOSYS) => {}
             Err(e) => return Err(rename(e.into())),
         }
@@ -280,7 +281,7 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<()> {
 }
 
 /// The folder that a file stands in.
-pub(crate) fn folder_of(path: &Path) -> &Path {
+pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -336,11 +337,11 @@ fn write_error(source: io::Error, path: &Path) -> Error {
     }
 }
 
-fn refuse(path: &Path, why: &str) -> Error {
+pub(crate) fn refuse(path: &Path, why: &str) -> Error {
     Error::Output(format!("cannot write `{}`: {why}", path.display()).into())
 }
 
-pub(crate) fn exists(path: &Path) -> Error {
+fn exists(path: &Path) -> Error {
     refuse(path, "it exists already: pass `--force` to replace it")
 }
 
@@ -410,11 +411,22 @@ pub(crate) fn check_folder(path: &Path, folder: &Path) -> Result<()> {
     check_name(path, folder)
 }
 
-pub(crate) fn check_room(path: &Path, folder: &Path, needed: u64, file_limit: u64) -> Result<()> {
+fn check_room(path: &Path, folder: &Path, needed: u64, file_limit: u64) -> Result<()> {
+    check_limit(path, needed, file_limit)?;
+    check_free(path, folder, needed)
+}
+
+/// Whether this process may write a file of so many bytes.
+pub(crate) fn check_limit(path: &Path, needed: u64, file_limit: u64) -> Result<()> {
     if needed > file_limit {
         let why = format!("needs {needed} bytes, but this process may write files of {file_limit} at most");
         return Err(refuse(path, &why));
     }
+    Ok(())
+}
+
+/// Whether a folder has room for so many more bytes.
+pub(crate) fn check_free(path: &Path, folder: &Path, needed: u64) -> Result<()> {
     match free_bytes(folder) {
         Some(free) if free < needed => {
             let why = format!("needs {needed} bytes, but `{}` has {free} free", folder.display());

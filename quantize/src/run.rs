@@ -132,9 +132,15 @@ impl Run<'_> {
             resume: self.args.resume,
             plan: self.digest()?,
         };
-        if self.args.resume && !self.args.output.force && self.is_complete(&outputs)? {
-            gguf_cli::say("complete already: the outputs are there, as this command line makes them");
-            return Ok(());
+        if self.is_complete(&outputs)? {
+            gguf_cli::say(
+                "complete already: the outputs are there with the heads that this command line gives them",
+            );
+            return if self.args.json {
+                self.print(&[], None)
+            } else {
+                Ok(())
+            };
         }
         let pool = self.pool();
         let checked = if outputs.is_empty() {
@@ -142,7 +148,7 @@ impl Run<'_> {
         } else {
             Outputs::check(&request).map(drop).map_err(Failure::from)
         };
-        let checked = checked.and_then(|()| self.check_report(&inputs));
+        let checked = checked.and_then(|()| self.check_report(&outputs, &inputs));
         if self.args.dry_run {
             self.talk();
             self.print(&[], None)?;
@@ -156,27 +162,39 @@ impl Run<'_> {
             return Ok(());
         }
         let begin = Instant::now();
+        let marks = source::marks(self.file)?;
         let (files, start) = Outputs::start(&request)?;
         let losses = match start {
+            Start::Complete if self.args.report.is_some() => {
+                let what = "--report: every byte is there from an earlier run: repeat the command without it";
+                return Err(Failure::Usage(what.to_owned()));
+            }
             Start::Complete => Vec::new(),
             Start::New => self.work(&files, 0, &pool)?,
             Start::At(done) => self.work(&files, done, &pool)?,
         };
+        self.check_source(&marks)?;
         files.publish()?;
         let took = begin.elapsed();
         self.report(&losses)?;
         self.print(&losses, Some(took))
     }
 
-    /// Whether all outputs are there under their names with the heads that this run would give them: a job that is
-    /// started again after its end has nothing to do. The source's digest is not compared, since it takes a read of
-    /// the whole source.
+    /// Whether all outputs are there under their names, no older than what they are made of and with the heads that
+    /// this run would give them: a job that is started again after its end has nothing to do. The source's digest is
+    /// not compared, since it takes a read of the whole source.
     fn is_complete(&self, outputs: &[(PathBuf, u64)]) -> Result<bool> {
-        if outputs.is_empty()
-            || outputs
-                .iter()
-                .any(|(path, n)| path.metadata().map(|m| m.len()).ok() != Some(*n))
-        {
+        let again =
+            self.args.resume && !self.args.output.force && !self.args.dry_run && self.args.report.is_none();
+        if !again || outputs.is_empty() {
+            return Ok(false);
+        }
+        let changed = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
+        let newest = self.inputs().into_iter().filter_map(changed).max();
+        let is_there = |(path, n): &(PathBuf, u64)| {
+            path.metadata().is_ok_and(|m| m.is_file() && m.len() == *n) && changed(path) >= newest
+        };
+        if !outputs.iter().all(is_there) {
             return Ok(false);
         }
         let mut paths = outputs.iter();
@@ -197,12 +215,24 @@ impl Run<'_> {
         Ok(true)
     }
 
+    /// Whether the source is what it was when the work began.
+    fn check_source(&self, marks: &[u8]) -> Result<()> {
+        if source::marks(self.file)? == marks {
+            return Ok(());
+        }
+        Err(Failure::Input(format!(
+            "`{}`: it changed while it was read: run again when nothing writes to it",
+            self.file.path().display()
+        )))
+    }
+
     /// Everything that is read.
     fn inputs(&self) -> Vec<&Path> {
         let shards = self.file.parts().iter().map(gguf::Part::path);
         std::iter::once(self.job.input.as_path())
             .chain(shards)
             .chain(self.args.imatrix_path())
+            .chain(self.args.tensor_type_file.iter().map(PathBuf::as_path))
             .collect()
     }
 
@@ -236,8 +266,8 @@ impl Run<'_> {
         let max = self.max_memory();
         if least > max {
             return Err(Failure::Usage(format!(
-                "--max-memory: the largest rows need {least} bytes of memory ({}) for one thread, found {}",
-                human_bytes(least),
+                "--max-memory: the largest rows need {} for one thread, found {}",
+                human_bytes(least.saturating_mul(4).div_ceil(3)),
                 human_bytes(self.args.max_memory())
             )));
         }
@@ -280,25 +310,35 @@ impl Run<'_> {
             outputs,
             importances,
             max_memory: self.max_memory(),
-            every: engine::CHECKPOINT,
+            first_checkpoint: engine::FIRST_CHECKPOINT,
             progress: &|n| {
                 pace.add(n);
                 progress.add(n);
             },
         };
+        // Parts read little of the source, so there is nothing to keep step with.
+        pace.add(if self.args.part.is_some() {
+            u64::MAX / 2
+        } else {
+            total - left
+        });
         let digests = std::thread::scope(|scope| {
-            let hasher = self
-                .hashes()
-                .then(|| scope.spawn(|| source::digests(self.file, &pace)));
+            let hash = || source::digests(self.file, &pace);
+            let hasher = self.hashes().then(|| scope.spawn(hash));
+            let end = pace.stop_at_end();
             let worked = work.run(done, pool);
-            pace.release();
-            if worked.is_err() {
-                pace.stop();
+            if worked.is_ok() {
+                end.release();
+                if hasher.as_ref().is_some_and(|h| !h.is_finished()) {
+                    progress.note(
+                        "computing the rest of the source's SHA-256 (`--no-source-hash` leaves it out)",
+                    );
+                }
+            } else {
+                drop(end);
             }
-            let digests = hasher
-                .map(|h| h.join().expect("the digest does not panic"))
-                .transpose();
-            worked.and(digests.map_err(Failure::from))
+            let digests = hasher.map(|h| h.join().expect("the digest does not panic"));
+            worked.and(digests.transpose().map_err(Failure::from))
         })?;
         self.write_heads(outputs, digests.as_deref())?;
         progress.finish();
@@ -345,10 +385,24 @@ impl Run<'_> {
         }
     }
 
-    fn check_report(&self, inputs: &[&Path]) -> Result<()> {
-        let report = self.args.report.iter().map(|path| (path.clone(), 0));
+    /// Whether the file of `--report` can be written, and is none of those that this run makes.
+    fn check_report(&self, outputs: &[(PathBuf, u64)], inputs: &[&Path]) -> Result<()> {
+        let Some(report) = &self.args.report else {
+            return Ok(());
+        };
+        let place = |path: &Path| {
+            let folder = gguf::atomic::folder_of(path).canonicalize().ok();
+            (folder, path.file_name().map(ToOwned::to_owned))
+        };
+        if outputs.iter().any(|(path, _)| place(path) == place(report)) {
+            let what = format!(
+                "--report `{}`: it is an output: choose another name",
+                report.display()
+            );
+            return Err(Failure::Usage(what));
+        }
         Ok(AtomicFile::check_all(
-            &report.collect::<Vec<_>>(),
+            &[(report.clone(), 0)],
             self.args.output.force,
             inputs,
         )?)

@@ -56,14 +56,9 @@ impl Pace {
         self.read.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// The encoders are through, or were not at work.
-    pub(crate) fn release(&self) {
-        self.free.store(true, Ordering::Relaxed);
-    }
-
-    /// The digest is not wanted any more.
-    pub(crate) fn stop(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
+    /// Ends the digest when the guard is dropped, also by a panic: nobody waits for it then.
+    pub(crate) fn stop_at_end(&self) -> Stop<'_> {
+        Stop(self)
     }
 
     /// Waits until byte `at` is not too far ahead.
@@ -78,6 +73,23 @@ impl Pace {
             }
             std::thread::sleep(WAIT);
         }
+    }
+}
+
+/// Stops the digest when dropped.
+pub(crate) struct Stop<'a>(&'a Pace);
+
+impl Stop<'_> {
+    /// The encoders are through: the digest is wanted and need not keep step.
+    pub(crate) fn release(self) {
+        self.0.free.store(true, Ordering::Relaxed);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.stopped.store(true, Ordering::Relaxed);
     }
 }
 

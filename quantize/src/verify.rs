@@ -15,6 +15,8 @@ use crate::plan::Step;
 const ONE_OF: u64 = 256;
 /// Rows of a tensor that are looked at if it has as many.
 const LEAST: u64 = 4;
+/// Rows of a tensor that are looked at at most, besides one of each matrix: reads are scattered, and disks may be slow.
+const MOST: u64 = 256;
 
 /// What encoding lost, over some values: sums of squares.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -106,9 +108,8 @@ fn tensor(
     let sizes = RowSizes::of(step)?;
     let to = row_bytes(step, step.to)?;
     let n_rows = step.source.shape.n_rows();
-    let n_samples = (n_rows / ONE_OF)
-        .max(LEAST.max(step.source.shape.dim(2)))
-        .min(n_rows);
+    let n_matrices = step.source.shape.dim(2);
+    let n_samples = (n_rows / ONE_OF).clamp(LEAST, MOST).max(n_matrices).min(n_rows);
     let mut raw = vec![0; sizes.unit * sizes.from];
     let mut values = vec![0.0; sizes.unit * sizes.n_cols];
     let (mut written, mut expected) = (vec![0; to], vec![0; to]);
@@ -131,8 +132,8 @@ fn tensor(
         if written != expected {
             let name = &step.source.name;
             return Err(Failure::Input(format!(
-                "tensor `{name}`, row {row} of all: what is on disk is not what was encoded; the disk or the memory of \
-                 this machine is damaged, or the source changed meanwhile"
+                "tensor `{name}`, row {row} of all: the file does not hold what was encoded; the source changed meanwhile, or the \
+                 disk or the memory of this machine is damaged"
             )));
         }
         step.to.decode_rows(sizes.n_cols, &written, &mut found);

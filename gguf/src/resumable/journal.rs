@@ -1,18 +1,20 @@
 //! How far a run is, on disk.
 //!
-//! Lines of text: `GGUF run journal 1`; `plan` and the digest of what the run does; `done` and how much of it is on
-//! disk, or `complete`; `sha256`, the digest of all lines before.
+//! Lines of text: `GGUF run journal 2`; `plan` and the digest of what the run does; `done` and how much of it is on
+//! disk, or `complete`; `made` and ranges of the outputs that have a part file, by number; `sha256`, the digest of all
+//! lines before.
 
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 
 use crate::atomic::{NO_FOLLOW, write_journal};
 use crate::digest::{self, Digest};
 use crate::{Error, Result};
 
-const TITLE: &str = "GGUF run journal 1";
-/// Most bytes of a journal.
-const MAX_BYTES: u64 = 1024;
+const TITLE: &str = "GGUF run journal 2";
+/// Most bytes of a journal: two numbers for every output that a set can have, and the rest.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// What is on disk of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +25,13 @@ pub(super) enum Done {
     Complete,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Journal {
     /// Digest of what the run does.
     pub(super) plan: Digest,
     pub(super) done: Done,
+    /// For each output whether its part file is there, with all its bytes that are done.
+    pub(super) made: Vec<bool>,
 }
 
 impl Journal {
@@ -36,10 +40,13 @@ impl Journal {
             Done::Part(n) => format!("done {n}"),
             Done::Complete => "complete".to_owned(),
         };
-        digest::seal(format!("{TITLE}\nplan {}\n{done}\n", self.plan))
+        let ranges = ranges(&self.made).map(|r| format!(" {}-{}", r.start, r.end));
+        let made: String = ranges.collect();
+        digest::seal(format!("{TITLE}\nplan {}\n{done}\nmade{made}\n", self.plan))
     }
 
-    fn decode(text: &str) -> Option<Self> {
+    /// Takes a journal of a run with `n_outputs` outputs apart.
+    fn decode(text: &str, n_outputs: usize) -> Option<Self> {
         let mut lines = digest::unseal(text)?.split('\n');
         if lines.next() != Some(TITLE) {
             return None;
@@ -49,7 +56,16 @@ impl Journal {
             "complete" => Done::Complete,
             line => Done::Part(line.strip_prefix("done ")?.parse().ok()?),
         };
-        lines.next().is_none().then_some(Self { plan, done })
+        let mut made = vec![false; n_outputs];
+        for range in lines.next()?.strip_prefix("made")?.split_terminator(' ').skip(1) {
+            let (start, end) = range.split_once('-')?;
+            // A journal of a run with more outputs is one of another plan, which the digest tells.
+            let end = end.parse::<usize>().ok()?.min(n_outputs);
+            made.get_mut(start.parse().ok()?..end)
+                .unwrap_or_default()
+                .fill(true);
+        }
+        lines.next().is_none().then_some(Self { plan, done, made })
     }
 
     /// Puts the journal on disk in place of the one before.
@@ -57,11 +73,11 @@ impl Journal {
         write_journal(path, self.encode().as_bytes())
     }
 
-    /// Reads a journal; `None` if there is none.
+    /// Reads the journal of a run with `n_outputs` outputs; `None` if there is none.
     ///
     /// # Errors
     /// Anything but a whole journal whose digest fits.
-    pub(super) fn read(path: &Path) -> Result<Option<Self>> {
+    pub(super) fn read(path: &Path, n_outputs: usize) -> Result<Option<Self>> {
         use std::os::unix::fs::OpenOptionsExt as _;
         let open = std::fs::OpenOptions::new()
             .read(true)
@@ -71,30 +87,38 @@ impl Journal {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => Err(e),
             Ok(file) => {
-                let mut text = String::new();
-                file.take(MAX_BYTES).read_to_string(&mut text).map(|_| text)
+                let mut bytes = Vec::new();
+                file.take(MAX_BYTES).read_to_end(&mut bytes).map(|_| bytes)
             }
         };
-        let text = match read {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::InvalidData => String::new(),
-            Err(source) => {
-                return Err(Error::Io {
-                    action: "read",
-                    path: path.to_owned(),
-                    source,
-                });
-            }
-        };
-        Self::decode(&text).map(Some).ok_or_else(|| {
+        let bytes = read.map_err(|source| Error::Io {
+            action: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        let journal = String::from_utf8(bytes)
+            .ok()
+            .and_then(|text| Self::decode(&text, n_outputs));
+        journal.map(Some).ok_or_else(|| {
             let what = format!(
-                "`{}`: expected the whole journal of a run, found something else; remove it, or pass `--force` without \
-                 `--resume`, to start over",
+                "`{}`: expected the whole journal of a run, found something else: pass `--force` without `--resume` to \
+                 start over",
                 path.display()
             );
             Error::Output(what.into())
         })
     }
+}
+
+/// The stretches of true values.
+fn ranges(made: &[bool]) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let start = at + made[at..].iter().position(|m| *m)?;
+        let len = made[start..].iter().position(|m| !*m);
+        at = len.map_or(made.len(), |n| start + n);
+        Some(start..at)
+    })
 }
 
 #[cfg(test)]
@@ -103,12 +127,28 @@ mod tests {
 
     #[test]
     fn a_journal_reads_as_it_was_written() {
-        for done in [Done::Part(0), Done::Part(u64::MAX), Done::Complete] {
-            let plan = Digest::of(b"plan");
-            let journal = Journal { plan, done };
-            assert_eq!(Journal::decode(&journal.encode()), Some(journal));
+        let (t, f) = (true, false);
+        for made in [vec![t], vec![f, f], vec![t, t, f, t, f, f, t], vec![]] {
+            for done in [Done::Part(0), Done::Part(u64::MAX), Done::Complete] {
+                let plan = Digest::of(b"plan");
+                let made = made.clone();
+                let journal = Journal { plan, done, made };
+                let n = journal.made.len();
+                assert_eq!(Journal::decode(&journal.encode(), n), Some(journal));
+            }
         }
-        let other = digest::seal(format!("{TITLE}\nplan {}\ndone -1\n", Digest::of(b"")));
-        assert_eq!(Journal::decode(&other), None);
+        let sealed = |line: &str| digest::seal(format!("{TITLE}\nplan {}\n{line}\nmade\n", Digest::of(b"")));
+        assert!(Journal::decode(&sealed("done 1"), 2).is_some());
+        assert_eq!(Journal::decode(&sealed("done -1"), 2), None);
+        assert_eq!(Journal::decode(&sealed("done 1\nmade"), 2), None);
+    }
+
+    #[test]
+    fn a_journal_of_another_run_is_read_within_bounds() {
+        let (plan, done) = (Digest::of(b"plan"), Done::Part(1));
+        let made = vec![true; 9];
+        let text = Journal { plan, done, made }.encode();
+        let found = Journal::decode(&text, 2).expect("a sound journal");
+        assert_eq!(found.made, [true; 2]);
     }
 }

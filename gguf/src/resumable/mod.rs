@@ -2,35 +2,35 @@
 //! run can continue where one was stopped.
 //!
 //! Output `NAME` is `.NAME.part` in its folder until it is complete. `.NAME.journal` beside the first output says what
-//! the run does (a digest) and how much of it is on disk for sure; it is written after the data it speaks of. A run
-//! that ends with an error removes all of that, unless it was asked to be resumable; one that is killed leaves it. The
-//! first part file is locked while a run is at work, so that no two write the same output.
+//! the run does (a digest), how much of it is on disk for sure, and which part files that is in; it is written after
+//! the data it speaks of, and removed before them. A run that ends with an error removes all of that, unless it was
+//! asked to be resumable; one that is killed leaves it. The first part file is locked while a run is at work, so that
+//! no two write the same output.
 
 mod journal;
+mod output;
 
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
-use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use crate::atomic::{self, NO_FOLLOW, check_folder, check_room, check_target, disk_error, folder_of};
+use crate::atomic::{self, check_folder, check_free, check_limit, check_target, folder_of, refuse};
 use crate::digest::Digest;
 use crate::{Error, Result};
 
 use journal::{Done, Journal};
-
-/// Bytes of a name that go into the names of what stands beside it; a longer one is cut and gets a digest, because
-/// all must stay below the usual limit of 255.
-const NAME_BYTES: usize = 200;
+use output::{Output, open_part};
 
 const OTHER_PLAN: &str = "is left from a run with another source, importance matrix or options: repeat those, or pass \
      `--force` without `--resume` to start over";
 const STOPPED: &str =
     "is left from a run that was stopped: pass `--resume` to continue it, or `--force` to start over";
+const LOST: &str =
+    "speaks of files that are not there any more: pass `--force` without `--resume` to start over";
+const BUSY: &str = "another run is writing it: wait for its end";
 
 /// What is to be written.
 #[derive(Clone, Copy, Debug)]
@@ -67,17 +67,10 @@ pub struct Outputs {
     force: bool,
     /// Whether part files stay when this is dropped.
     keep: bool,
+    /// Whether every byte was there from the start, and some outputs may have their names.
+    is_complete: bool,
     /// Held for the lock on the first part file.
     _lock: Arc<File>,
-}
-
-#[derive(Debug)]
-struct Output {
-    path: PathBuf,
-    part: PathBuf,
-    n_bytes: u64,
-    /// Open from the first write to the checkpoint that closes it.
-    file: Mutex<Option<Arc<File>>>,
 }
 
 impl Outputs {
@@ -86,11 +79,17 @@ impl Outputs {
     /// # Errors
     /// By the rules of [`crate::atomic::AtomicFile::create`] for each output, and too little space for all; another
     /// run that is writing the same; what is left of a run that was stopped, unless `resume` or `force`; with
-    /// `resume`, what is left of a run with another plan.
+    /// `resume`, what is left of a run with another plan, or without its files.
     pub fn check(request: &Request<'_>) -> Result<Start> {
-        let first = first_output(request)?;
-        let is_new = first.part.symlink_metadata().is_err();
-        state(request, &first, is_new)
+        let files = outputs(request)?;
+        let first = &files[0].part;
+        if let Ok(file) = File::open(first)
+            && matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock))
+        {
+            return Err(refuse(&files[0].path, BUSY));
+        }
+        let is_new = first.symlink_metadata().is_err();
+        state(request, &files, is_new)
     }
 
     /// Starts or continues a run.
@@ -99,10 +98,10 @@ impl Outputs {
     /// As of [`Outputs::check`].
     pub fn start(request: &Request<'_>) -> Result<(Self, Start)> {
         Self::check(request)?;
-        let files: Vec<Output> = request.outputs.iter().map(Output::new).collect::<Result<_>>()?;
-        let (lock, is_new) = lock(&files[0].part)?;
+        let files = outputs(request)?;
+        let (lock, is_new) = lock(&files[0])?;
         // Again, now that no other run can change it.
-        let start = state(request, &files[0], is_new).inspect_err(|_| {
+        let start = state(request, &files, is_new).inspect_err(|_| {
             if is_new {
                 files[0].remove();
             }
@@ -112,6 +111,7 @@ impl Outputs {
             plan: request.plan,
             force: request.force,
             keep: request.resume,
+            is_complete: start == Start::Complete,
             _lock: lock.clone(),
             files,
         };
@@ -121,9 +121,8 @@ impl Outputs {
             Start::Complete => {}
             Start::At(_) => this.files[0].adopt(lock)?,
             Start::New => {
+                this.remove_journal()?;
                 this.files.iter().skip(1).for_each(Output::remove);
-                remove(&this.journal);
-                lock.set_len(0).map_err(|e| this.files[0].failed(e))?;
                 this.files[0].adopt(lock)?;
             }
         }
@@ -136,13 +135,11 @@ impl Outputs {
     /// A full disk, with the numbers that explain it.
     pub fn write_at(&self, output: usize, at: u64, bytes: &[u8]) -> Result<()> {
         let output = &self.files[output];
-        let end = at.checked_add(bytes.len() as u64);
-        if end.is_none_or(|end| end > output.n_bytes) {
-            let what = format!("`{}`: bytes beyond the planned end", output.path.display());
-            return Err(Error::Output(what.into()));
-        }
-        let file = output.open()?;
-        file.write_all_at(bytes, at).map_err(|e| output.failed(e))
+        output.check_range(at, bytes.len())?;
+        output
+            .open()?
+            .write_all_at(bytes, at)
+            .map_err(|e| output.failed(e))
     }
 
     /// Reads bytes of an output back.
@@ -151,6 +148,7 @@ impl Outputs {
     /// A failed read.
     pub fn read_at(&self, output: usize, at: u64, bytes: &mut [u8]) -> Result<()> {
         let output = &self.files[output];
+        output.check_range(at, bytes.len())?;
         output
             .open()?
             .read_exact_at(bytes, at)
@@ -169,8 +167,16 @@ impl Outputs {
     /// Flushes what was written to disk and notes that the first `done` of the caller's units are there. Outputs for
     /// which `closed` is true are written no more.
     pub fn checkpoint(&self, done: u64, closed: &dyn Fn(usize) -> bool) -> Result<()> {
-        self.flush(closed)?;
-        self.note(Done::Part(done))
+        // Before the data is flushed: what another thread makes meanwhile has nothing yet that counts as done.
+        let made = self.made();
+        for (i, output) in self.files.iter().enumerate() {
+            if closed(i) {
+                output.close()?;
+            } else {
+                output.flush()?;
+            }
+        }
+        self.note(Done::Part(done), made)
     }
 
     /// Flushes all to disk and gives the outputs their names.
@@ -179,9 +185,13 @@ impl Outputs {
     /// A file that got one of the names meanwhile, unless `force`: outputs that have their names already keep them, and
     /// a run with `resume` can give the others theirs.
     pub fn publish(mut self) -> Result<()> {
-        self.files.iter().try_for_each(Output::create)?;
-        self.flush(&|_| true)?;
-        self.note(Done::Complete)?;
+        if !self.is_complete {
+            for output in &self.files {
+                output.open()?;
+                output.close()?;
+            }
+            self.note(Done::Complete, self.made())?;
+        }
         self.keep = true;
         // The first one comes last: while it has its part name, others may.
         let (first, others) = self.files.split_first().expect("a run has an output");
@@ -193,208 +203,125 @@ impl Outputs {
                 Err(_) => {}
             }
         }
-        let mut synced: Vec<&Path> = self.files.iter().map(|o| folder_of(&o.path)).collect();
-        synced.dedup();
-        synced.into_iter().try_for_each(atomic::sync_folder)?;
-        remove(&self.journal);
-        Ok(())
+        let mut folders: Vec<&Path> = self.files.iter().map(|o| folder_of(&o.path)).collect();
+        folders.dedup();
+        folders.into_iter().try_for_each(atomic::sync_folder)?;
+        self.remove_journal()
     }
 
-    fn flush(&self, closed: &dyn Fn(usize) -> bool) -> Result<()> {
-        for (i, output) in self.files.iter().enumerate() {
-            if closed(i) {
-                output.close()?;
-            } else if let Some(open) = output.file().as_ref() {
-                open.sync_data().map_err(|e| output.failed(e))?;
-            }
+    fn made(&self) -> Vec<bool> {
+        self.files.iter().map(Output::is_made).collect()
+    }
+
+    fn note(&self, done: Done, made: Vec<bool>) -> Result<()> {
+        let plan = self.plan;
+        Journal { plan, done, made }.write(&self.journal)
+    }
+
+    /// Removes the journal for good: it must not come back beside files that are not what it says.
+    fn remove_journal(&self) -> Result<()> {
+        drop(std::fs::remove_file(atomic::journal_part(&self.journal)));
+        if std::fs::remove_file(&self.journal).is_ok() {
+            return atomic::sync_folder(folder_of(&self.journal));
         }
         Ok(())
-    }
-
-    fn note(&self, done: Done) -> Result<()> {
-        let plan = self.plan;
-        Journal { plan, done }.write(&self.journal)
     }
 }
 
 impl Drop for Outputs {
     fn drop(&mut self) {
-        if !self.keep {
+        // Where the journal cannot be removed, the part files are what it says.
+        if !self.keep && self.remove_journal().is_ok() {
             self.files.iter().for_each(Output::remove);
-            remove(&self.journal);
         }
     }
 }
 
-impl Output {
-    fn new((path, n_bytes): &(PathBuf, u64)) -> Result<Self> {
-        // The file behind a symbolic link is the one that is replaced.
-        let path = match path.symlink_metadata() {
-            Ok(meta) if meta.is_symlink() => path.canonicalize().map_err(|source| Error::Io {
-                action: "open",
-                path: path.clone(),
-                source,
-            })?,
-            _ => path.clone(),
-        };
-        Ok(Self {
-            part: beside(&path, "part"),
-            path,
-            n_bytes: *n_bytes,
-            file: Mutex::new(None),
-        })
+fn outputs(request: &Request<'_>) -> Result<Vec<Output>> {
+    if request.outputs.is_empty() {
+        return Err(Error::Output("no output is asked for".into()));
     }
-
-    fn journal(&self) -> PathBuf {
-        beside(&self.path, "journal")
-    }
-
-    fn file(&self) -> MutexGuard<'_, Option<Arc<File>>> {
-        self.file.lock().expect("no thread panics with an open file")
-    }
-
-    fn open(&self) -> Result<Arc<File>> {
-        let mut file = self.file();
-        if let Some(open) = file.as_ref() {
-            return Ok(open.clone());
-        }
-        let open = Arc::new(open_part(&self.part)?);
-        self.reserve(&open)?;
-        *file = Some(open.clone());
-        Ok(open)
-    }
-
-    fn close(&self) -> Result<()> {
-        match self.file().take() {
-            Some(open) => open.sync_data().map_err(|e| self.failed(e)),
-            None => Ok(()),
-        }
-    }
-
-    /// Takes a file that is open already.
-    fn adopt(&self, open: Arc<File>) -> Result<()> {
-        self.reserve(&open)?;
-        *self.file() = Some(open);
-        Ok(())
-    }
-
-    /// Makes an output without bytes of the caller's, if neither it nor its final file is there.
-    fn create(&self) -> Result<()> {
-        if self.part.symlink_metadata().is_ok() || self.path.symlink_metadata().is_ok() {
-            return Ok(());
-        }
-        self.open().map(drop)
-    }
-
-    /// Gives a part file its size, with space on disk where the file system can promise it.
-    fn reserve(&self, file: &File) -> Result<()> {
-        let len = file.metadata().map_err(|e| self.failed(e))?.len();
-        if len == self.n_bytes {
-            return Ok(());
-        }
-        match allocate(file, self.n_bytes) {
-            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(self.failed(e.into())),
-            _ => file.set_len(self.n_bytes).map_err(|e| self.failed(e)),
-        }
-    }
-
-    fn remove(&self) {
-        remove(&self.part);
-    }
-
-    fn failed(&self, e: io::Error) -> Error {
-        disk_error(e, &self.path, None, Some(self.n_bytes))
-    }
+    request.outputs.iter().map(Output::new).collect()
 }
 
-#[cfg(target_os = "linux")]
-fn allocate(file: &File, n_bytes: u64) -> rustix::io::Result<()> {
-    if n_bytes == 0 {
-        return Ok(());
-    }
-    rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, n_bytes)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn allocate(_: &File, _: u64) -> rustix::io::Result<()> {
-    Err(Errno::NOSYS)
-}
-
-fn first_output(request: &Request<'_>) -> Result<Output> {
-    let first = request.outputs.first();
-    Output::new(first.ok_or_else(|| Error::Output("no output is asked for".into()))?)
-}
-
-/// How much is done, if the run may go on. `is_new`: whether no run before this one made the first part file.
-fn state(request: &Request<'_>, first: &Output, is_new: bool) -> Result<Start> {
-    let journal = first.journal();
+/// How much is done, if the run may go on; marks the outputs whose part files belong to it. `is_new`: whether no run
+/// before this one made the first part file.
+fn state(request: &Request<'_>, files: &[Output], is_new: bool) -> Result<Start> {
+    let journal_path = files[0].journal();
     let found = if request.resume {
-        Journal::read(&journal)?
+        Journal::read(&journal_path, files.len())?
     } else {
         None
     };
-    if found.is_none_or(|j| j.done != Done::Complete) {
-        check_outputs(request)?;
+    if found.as_ref().is_none_or(|j| j.done != Done::Complete) {
+        check_outputs(request, files)?;
     }
-    let refuse = |why: &str| {
-        let (path, part) = (first.path.display(), first.part.display());
-        Error::Output(format!("cannot write `{path}`: `{part}` {why}").into())
+    let is_left = !is_new || journal_path.symlink_metadata().is_ok();
+    let left = if is_new { &journal_path } else { &files[0].part };
+    let refuse = |left: &Path, why: &str| {
+        let (path, left) = (files[0].path.display(), left.display());
+        Error::Output(format!("cannot write `{path}`: `{left}` {why}").into())
     };
-    let is_left = !is_new || journal.symlink_metadata().is_ok();
-    match found {
-        Some(journal) if journal.plan != request.plan => Err(refuse(OTHER_PLAN)),
-        Some(journal) => Ok(match journal.done {
-            Done::Part(n) => Start::At(n),
-            Done::Complete => Start::Complete,
-        }),
-        None if is_left && !request.resume && !request.force => Err(refuse(STOPPED)),
-        None => Ok(Start::New),
+    let Some(journal) = found else {
+        let is_in_the_way = is_left && !request.resume && !request.force;
+        return if is_in_the_way {
+            Err(refuse(left, STOPPED))
+        } else {
+            Ok(Start::New)
+        };
+    };
+    if journal.plan != request.plan {
+        return Err(refuse(left, OTHER_PLAN));
     }
+    for (i, (file, &made)) in files.iter().zip(&journal.made).enumerate() {
+        let there = match journal.done {
+            Done::Part(_) => !made || (file.is_whole() && !(i == 0 && is_new)),
+            Done::Complete => file.is_whole() || file.is_published(),
+        };
+        if !there {
+            return Err(refuse(&journal_path, LOST));
+        }
+        file.set_made(made);
+    }
+    Ok(match journal.done {
+        Done::Part(n) => Start::At(n),
+        Done::Complete => Start::Complete,
+    })
 }
 
 /// Checks what can be checked before anything is written.
-fn check_outputs(request: &Request<'_>) -> Result<()> {
+fn check_outputs(request: &Request<'_>, files: &[Output]) -> Result<()> {
     let file_limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
     let mut needed: Vec<(&Path, &Path, u64)> = Vec::new();
-    for (path, n_bytes) in request.outputs {
-        let target = check_target(path, request.force, request.inputs)?;
-        let folder = folder_of(&target);
-        check_folder(&target, folder)?;
-        check_room(&target, folder, *n_bytes, file_limit)?;
+    for ((path, n_bytes), file) in request.outputs.iter().zip(files) {
+        check_target(path, request.force, request.inputs)?;
+        let folder = folder_of(&file.path);
+        check_folder(&file.path, folder)?;
+        check_limit(&file.path, *n_bytes, file_limit)?;
         // What is there of a part file already needs no more space.
-        let have = beside(&target, "part")
-            .symlink_metadata()
-            .map_or(0, |m| m.blocks() * 512);
-        let more = n_bytes.saturating_sub(have);
-        let folder = folder_of(path);
+        let more = n_bytes.saturating_sub(file.allotted());
         match needed.iter_mut().find(|(_, known, _)| *known == folder) {
             Some((.., sum)) => *sum = sum.saturating_add(more),
-            None => needed.push((path, folder, more)),
+            None => needed.push((&file.path, folder, more)),
         }
     }
     needed
         .into_iter()
-        .try_for_each(|(path, folder, sum)| check_room(path, folder, sum, u64::MAX))
+        .try_for_each(|(path, folder, sum)| check_free(path, folder, sum))
 }
 
 /// Opens the first part file and locks it; also whether it is new.
-fn lock(part: &Path) -> Result<(Arc<File>, bool)> {
+fn lock(first: &Output) -> Result<(Arc<File>, bool)> {
     loop {
-        let is_new = part.symlink_metadata().is_err();
-        let file = open_part(part)?;
+        let is_new = first.part.symlink_metadata().is_err();
+        let file = open_part(&first.part)?;
         match file.try_lock() {
-            Err(std::fs::TryLockError::WouldBlock) => {
-                let what = format!(
-                    "`{}`: another run is writing it; wait for its end",
-                    part.display()
-                );
-                return Err(Error::Output(what.into()));
-            }
+            Err(std::fs::TryLockError::WouldBlock) => return Err(refuse(&first.path, BUSY)),
             // File systems without locks: as good as it gets.
             Ok(()) | Err(std::fs::TryLockError::Error(_)) => {}
         }
         // The run that had the lock may have given the file its final name since.
-        let same = match (file.metadata(), part.symlink_metadata()) {
+        let same = match (file.metadata(), first.part.symlink_metadata()) {
             (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
             _ => false,
         };
@@ -402,48 +329,6 @@ fn lock(part: &Path) -> Result<(Arc<File>, bool)> {
             return Ok((Arc::new(file), is_new));
         }
     }
-}
-
-/// Opens or makes a part file: a regular file that has no other name.
-fn open_part(part: &Path) -> Result<File> {
-    let io = |source| Error::Io {
-        action: "create",
-        path: part.to_owned(),
-        source,
-    };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .custom_flags(NO_FOLLOW)
-        .open(part)
-        .map_err(io)?;
-    let meta = file.metadata().map_err(io)?;
-    if meta.is_file() && meta.nlink() <= 1 {
-        return Ok(file);
-    }
-    let what = format!(
-        "`{}`: expected a regular file with no other name: remove it",
-        part.display()
-    );
-    Err(Error::Output(what.into()))
-}
-
-fn remove(path: &Path) {
-    drop(std::fs::remove_file(path));
-    drop(std::fs::remove_file(atomic::journal_part(path)));
-}
-
-/// `.NAME.KIND` beside a file.
-fn beside(path: &Path, kind: &str) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut short = name[..name.floor_char_boundary(NAME_BYTES)].to_owned();
-    if short.len() < name.len() {
-        let digest = Digest::of(name.as_bytes()).to_string();
-        short.push_str(&digest[..16]);
-    }
-    folder_of(path).join(format!(".{short}.{kind}"))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::output::beside;
 use super::*;
 
 /// Outputs `a` of 100 bytes and `b` of 10 in a folder.
@@ -125,7 +126,7 @@ fn a_run_stopped_while_it_renames_is_completed() {
         let (mut outputs, _) = run.start(false, false, "plan").unwrap();
         outputs.write_at(0, 0, b"a").unwrap();
         outputs.write_at(1, 0, b"b").unwrap();
-        outputs.note(Done::Complete).unwrap();
+        outputs.note(Done::Complete, outputs.made()).unwrap();
         outputs.keep = true;
         drop(outputs);
         for &i in published {
@@ -161,7 +162,64 @@ fn strange_leftovers_are_refused() {
 
 #[test]
 fn long_names_leave_room_for_the_names_beside() {
+    use std::os::unix::ffi::OsStrExt as _;
     let name = |end: &str| beside(Path::new(&("x".repeat(240) + end)), "part");
     assert!(name("a").as_os_str().len() < 240);
     assert_ne!(name("a"), name("b"));
+    let no_text = |byte: u8| beside(Path::new(std::ffi::OsStr::from_bytes(&[byte])), "part");
+    assert_ne!(no_text(0xfe), no_text(0xff));
+}
+
+/// What a journal says must be there, whole; nothing is made up for what is not.
+#[test]
+fn files_that_are_gone_or_short_are_not_resumed() {
+    let cut = |path: &Path| {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_len(7)
+            .unwrap();
+    };
+    let gone = |path: &Path| fs::remove_file(path).unwrap();
+    for harm in [&cut as &dyn Fn(&Path), &gone] {
+        for part in [".a.part", ".b.part"] {
+            let run = Run::new();
+            run.killed(42);
+            harm(&run.dir.path().join(part));
+            let text = run.start(true, false, "plan").unwrap_err().to_string();
+            assert!(text.contains("files that are not there any more"), "{text}");
+            assert_eq!(run.start(false, true, "plan").unwrap().1, Start::New);
+        }
+        // Published, but for the removal of the journal.
+        let run = Run::new();
+        let (mut outputs, _) = run.start(false, false, "plan").unwrap();
+        outputs.checkpoint(1, &|_| false).unwrap();
+        outputs.files.iter().for_each(|o| drop(o.open().unwrap()));
+        outputs.note(Done::Complete, outputs.made()).unwrap();
+        outputs.keep = true;
+        drop(outputs);
+        for (path, _) in &run.outputs {
+            fs::rename(beside(path, "part"), path).unwrap();
+        }
+        harm(&run.outputs[1].0);
+        let text = run.start(true, false, "plan").unwrap_err().to_string();
+        assert!(text.contains("files that are not there any more"), "{text}");
+        assert!(!run.outputs[1].0.exists() || fs::read(&run.outputs[1].0).unwrap().len() == 7);
+    }
+}
+
+/// A part file of an older run, with other bytes, is no part of this one.
+#[test]
+fn a_part_that_the_journal_does_not_know_is_emptied() {
+    let run = Run::new();
+    let (mut outputs, _) = run.start(false, false, "plan").unwrap();
+    outputs.checkpoint(1, &|_| false).unwrap();
+    outputs.keep = true;
+    drop(outputs);
+    fs::write(run.dir.path().join(".b.part"), [9; 10]).unwrap();
+    let (outputs, start) = run.start(true, false, "plan").unwrap();
+    assert_eq!(start, Start::At(1));
+    outputs.publish().unwrap();
+    assert_eq!(fs::read(&run.outputs[1].0).unwrap(), [0; 10]);
 }

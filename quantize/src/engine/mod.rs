@@ -28,8 +28,11 @@ pub(crate) use task::{Importances, RowSizes, encoder, row_bytes};
 /// Bytes of a task where memory allows: rows in the source and in all targets' types.
 const TASK_BYTES: usize = 2 << 20;
 
-/// Time between two notes of what is on disk.
-pub(crate) const CHECKPOINT: Duration = Duration::from_secs(10);
+/// Time to the first note of what is on disk. From note to note it doubles, so that short runs can be resumed and long
+/// ones do not wait for disks.
+pub(crate) const FIRST_CHECKPOINT: Duration = Duration::from_millis(100);
+/// Time between two notes at most.
+const LAST_CHECKPOINT: Duration = Duration::from_secs(10);
 
 /// Where a tensor goes: the output by its number, and the byte in it.
 pub(crate) type Place = (usize, u64);
@@ -50,8 +53,8 @@ pub(crate) struct Work<'a> {
     pub(crate) importances: &'a Importances<'a>,
     /// Bytes for the tasks of all threads.
     pub(crate) max_memory: u64,
-    /// Time between two checkpoints.
-    pub(crate) every: Duration,
+    /// Time to the first checkpoint.
+    pub(crate) first_checkpoint: Duration,
     /// Hears of the bytes that were read.
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
 }
@@ -60,7 +63,8 @@ pub(crate) struct Work<'a> {
 struct Shared {
     queue: Mutex<Queue>,
     done: Mutex<Done>,
-    last_checkpoint: Mutex<Instant>,
+    /// When the last checkpoint was, and the time to the next.
+    checkpoint: Mutex<(Instant, Duration)>,
     stop: AtomicBool,
     /// The first thing that went wrong, by the task's place.
     failure: Mutex<Option<(u64, Failure)>>,
@@ -76,7 +80,7 @@ impl Work<'_> {
         let shared = Shared {
             queue: Mutex::new(Queue::new(self.stretches(n_threads)?, done)),
             done: Mutex::new(Done::new(done)),
-            last_checkpoint: Mutex::new(Instant::now()),
+            checkpoint: Mutex::new((Instant::now(), self.first_checkpoint)),
             stop: AtomicBool::new(false),
             failure: Mutex::new(None),
         };
@@ -150,10 +154,11 @@ impl Work<'_> {
     /// Notes now and then what is on disk.
     fn checkpoint(&self, shared: &Shared) -> Result<()> {
         // Another thread that is at it does it for all.
-        let Ok(mut last) = shared.last_checkpoint.try_lock() else {
+        let Ok(mut last) = shared.checkpoint.try_lock() else {
             return Ok(());
         };
-        if last.elapsed() < self.every {
+        let (at, pause) = *last;
+        if at.elapsed() < pause {
             return Ok(());
         }
         let done = shared.done.lock().expect("no thread panicked").up_to();
@@ -163,7 +168,7 @@ impl Work<'_> {
             places.flatten().any(|(o, _)| *o == output)
         };
         self.outputs.checkpoint(done, &|output| !still_written(output))?;
-        *last = Instant::now();
+        *last = (Instant::now(), LAST_CHECKPOINT.min(2 * pause));
         Ok(())
     }
 

@@ -141,7 +141,7 @@ impl Setting {
             },
             // Little enough for tasks of a few rows.
             max_memory: 4096 * n_threads as u64,
-            every: Duration::ZERO,
+            first_checkpoint: Duration::ZERO,
             progress: &|n| {
                 read.fetch_add(n, Ordering::Relaxed);
             },

@@ -183,6 +183,11 @@ fn losses_are_reported_for_each_tensor() {
         &["exists already"],
     );
     f.refuses(
+        "--report ./other.gguf in.gguf other.gguf Q4_0 --force",
+        2,
+        &["--report `./other.gguf`: it is an output"],
+    );
+    f.refuses(
         "--report in.gguf in.gguf other.gguf Q4_0 --force",
         2,
         &["same file as the input"],

@@ -4,13 +4,18 @@ use std::time::{Duration, Instant};
 
 use crate::fixture::{Fixture, large_model};
 
-/// A model that takes a while to encode, and how long that takes.
-fn slow(f: &Fixture) -> Duration {
+/// A slow type, so that there is time to stop a run.
+const COMMAND: &str = "large.gguf out.gguf IQ3_S 1";
+
+/// A model that takes a while to encode, the result, and how long that takes.
+fn slow(f: &Fixture) -> (Vec<u8>, Duration) {
     f.put("large.gguf", &large_model());
     let start = Instant::now();
-    let out = f.run("large.gguf whole.gguf Q5_K 1 --quiet");
-    assert!(out.status.success());
-    start.elapsed()
+    assert!(f.run(&format!("{COMMAND} --quiet")).status.success());
+    let time = start.elapsed();
+    let whole = std::fs::read(f.path("out.gguf")).unwrap();
+    std::fs::remove_file(f.path("out.gguf")).unwrap();
+    (whole, time)
 }
 
 /// Everything that belongs to an output.
@@ -20,88 +25,100 @@ fn left_of(f: &Fixture, name: &str) -> Vec<String> {
 
 #[test]
 fn a_killed_run_leaves_nothing_under_the_final_name_and_is_resumed() {
+    const LEFT: [&str; 4] = [
+        "out.gguf",
+        ".out.gguf.part",
+        ".out.gguf.journal",
+        ".out.gguf.journal.part",
+    ];
     let f = Fixture::new();
-    let time = slow(&f);
+    let (whole, time) = slow(&f);
     let source = std::fs::read(f.path("large.gguf")).unwrap();
-    let whole = std::fs::read(f.path("whole.gguf")).unwrap();
-    let mut unfinished = 0;
+    let (mut unfinished, mut resumed) = (0, 0);
     for i in 0..50_u32 {
-        let mut child = f.spawn("large.gguf out.gguf Q5_K 1 --quiet --force");
+        let mut child = f.spawn(&format!("{COMMAND} --quiet"));
         std::thread::sleep(time * (i * 37 % 50) / 48);
         child.kill().unwrap();
         child.wait().unwrap();
         let left = left_of(&f, "out.gguf");
+        assert!(left.iter().all(|n| LEFT.contains(&n.as_str())), "{left:?}");
         unfinished += usize::from(left.iter().any(|n| n == ".out.gguf.part"));
         if let Ok(bytes) = std::fs::read(f.path("out.gguf")) {
             assert!(bytes == whole, "an output under its name is complete");
         }
-        assert!(
-            left.iter().all(|n| [
-                "out.gguf",
-                ".out.gguf.part",
-                ".out.gguf.journal",
-                ".out.gguf.journal.part"
-            ]
-            .contains(&n.as_str())),
-            "{left:?}"
-        );
-        if i % 10 == 9 {
-            let again = f.run("large.gguf out.gguf Q5_K 2 --quiet --resume --force");
-            assert!(
-                again.status.success(),
-                "{}",
-                String::from_utf8_lossy(&again.stderr)
-            );
-            assert_eq!(left_of(&f, "out.gguf"), ["out.gguf"]);
-            assert!(std::fs::read(f.path("out.gguf")).unwrap() == whole);
-            std::fs::remove_file(f.path("out.gguf")).unwrap();
-        }
+        let again = f.run("--resume large.gguf out.gguf IQ3_S 2");
+        let text = String::from_utf8_lossy(&again.stderr).into_owned();
+        assert!(again.status.success(), "{text}");
+        resumed += usize::from(text.contains("resuming: "));
+        assert_eq!(left_of(&f, "out.gguf"), ["out.gguf"]);
+        assert!(std::fs::read(f.path("out.gguf")).unwrap() == whole);
+        std::fs::remove_file(f.path("out.gguf")).unwrap();
     }
     assert!(unfinished > 10, "only {unfinished} runs were stopped midway");
+    assert!(resumed > 5, "only {resumed} runs went on where one was stopped");
     assert!(std::fs::read(f.path("large.gguf")).unwrap() == source);
 }
 
 #[test]
 fn what_a_killed_run_left_is_named_and_not_lost_by_accident() {
     let f = Fixture::new();
-    let time = slow(&f);
-    let mut child = f.spawn("large.gguf out.gguf Q5_K 1 --quiet");
-    std::thread::sleep(time / 2);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    if f.path("out.gguf").exists() {
-        eprintln!("notice: the run was faster than before: nothing is left to look at");
-        return;
-    }
+    f.put(".out.gguf.part", b"some bytes");
     f.refuses(
-        "large.gguf out.gguf Q5_K",
+        "in.gguf out.gguf Q5_K",
         2,
         &[".out.gguf.part", "`--resume`", "`--force`"],
     );
-    let dry = f.run("--dry-run large.gguf out.gguf Q5_K --quiet");
+    let dry = f.run("--dry-run in.gguf out.gguf Q5_K --quiet");
     assert_eq!(dry.status.code(), Some(2));
-    assert!(
-        f.run("large.gguf out.gguf Q5_K --quiet --resume")
-            .status
-            .success()
-    );
+    assert!(f.run("in.gguf out.gguf Q5_K --quiet --resume").status.success());
     assert_eq!(left_of(&f, "out.gguf"), ["out.gguf"]);
 }
 
 #[test]
 fn two_runs_do_not_write_the_same_output() {
     let f = Fixture::new();
-    let time = slow(&f);
-    let mut first = f.spawn("large.gguf out.gguf Q5_K 1 --quiet");
-    std::thread::sleep(time / 3);
-    let second = f.run("large.gguf out.gguf Q5_K 1 --quiet --force");
-    assert!(first.wait().unwrap().success());
-    // Either the first was at work, or it was through and the second replaced its result.
-    if !second.status.success() {
-        assert!(String::from_utf8_lossy(&second.stderr).contains("another run is writing it"));
+    f.put(".out.gguf.part", b"");
+    let part = std::fs::File::open(f.path(".out.gguf.part")).unwrap();
+    part.lock().unwrap();
+    for options in ["", "--force", "--resume", "--dry-run"] {
+        f.refuses(
+            &format!("{options} in.gguf out.gguf Q5_K --quiet"),
+            2,
+            &["another run is writing it"],
+        );
     }
-    assert_eq!(left_of(&f, "out.gguf"), ["out.gguf"]);
-    assert!(std::fs::read(f.path("out.gguf")).unwrap() == std::fs::read(f.path("whole.gguf")).unwrap());
+    drop(part);
+    assert!(f.run("in.gguf out.gguf Q5_K --quiet --force").status.success());
+}
+
+#[test]
+fn a_source_that_changed_or_other_options_are_not_resumed() {
+    let f = Fixture::new();
+    let (_, time) = slow(&f);
+    let mut killed = 0;
+    for (i, change) in ["--pure", "--no-source-hash", "touch"].into_iter().enumerate() {
+        let mut child = f.spawn(&format!("{COMMAND} --quiet --force"));
+        std::thread::sleep(time * 3 / 4);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if !f.path(".out.gguf.journal").exists() {
+            continue;
+        }
+        killed += 1;
+        let options = if i == 2 {
+            f.put("large.gguf", &large_model());
+            ""
+        } else {
+            change
+        };
+        let again = f.run(&format!("--resume {options} {COMMAND}"));
+        let text = String::from_utf8_lossy(&again.stderr).into_owned();
+        assert!(
+            again.status.code() == Some(2) && text.contains("with another source"),
+            "{change}: {text}"
+        );
+    }
+    assert!(killed > 0, "no run was stopped behind its first note");
 }
 
 #[test]
@@ -131,7 +148,10 @@ fn a_job_that_is_started_again_after_its_end_has_nothing_to_do() {
     assert!(again.status.success());
     assert!(String::from_utf8_lossy(&again.stderr).contains("complete already"));
     assert_eq!(changed(&shard), before);
-    // Another type makes another file.
+    // Another type makes another file, and so may a source that was written since.
     let text = String::from_utf8(run("Q4_1").stderr).unwrap();
+    assert!(text.contains("exists already"), "{text}");
+    f.put("in.gguf", &std::fs::read(f.path("in.gguf")).unwrap());
+    let text = String::from_utf8(run("Q4_0").stderr).unwrap();
     assert!(text.contains("exists already"), "{text}");
 }

@@ -2,13 +2,13 @@
 """Speed of the encoders beside the reference's, and of the whole program.
 
 Usage: measure.py encoders SHARED [TYPE ...]   million weights a second on one thread: the reference (tools/peer_quantize.py) and ours
-                                               (cargo bench, bench `rate`) in turn, medians of 5 turns
+                                               (cargo bench, bench `rate`) in turn, medians of 3 turns
        measure.py program QUANTIZE IN TYPE     seconds and peak memory of the whole program with 1 and 2 threads, medians of 5
 """
 import os, resource, statistics, subprocess, sys, time
 
 TYPES = "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS IQ3_S IQ3_XXS IQ2_S IQ2_XS IQ2_XXS IQ1_M IQ1_S TQ1_0 TQ2_0 MXFP4".split()
-TURNS = 5
+TURNS = 3
 
 def lines(command):
     text = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True).stdout

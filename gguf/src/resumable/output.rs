@@ -1,0 +1,206 @@
+//! One output: its names, its part file, the space it takes.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::io::Errno;
+
+use crate::atomic::{NO_FOLLOW, disk_error, folder_of};
+use crate::digest::Digest;
+use crate::{Error, Result};
+
+/// Bytes of a name that go into the names of what stands beside it; a longer one is cut and gets a digest, because
+/// all must stay below the usual limit of 255.
+const NAME_BYTES: usize = 200;
+
+#[derive(Debug)]
+pub(super) struct Output {
+    /// The final name, that of the file behind a symbolic link.
+    pub(super) path: PathBuf,
+    pub(super) part: PathBuf,
+    n_bytes: u64,
+    /// Whether the part file is this run's or that of the one it continues; any other is emptied first.
+    made: AtomicBool,
+    /// Open from the first write to the checkpoint that closes it.
+    file: Mutex<Option<Arc<File>>>,
+}
+
+impl Output {
+    pub(super) fn new((path, n_bytes): &(PathBuf, u64)) -> Result<Self> {
+        let path = match path.symlink_metadata() {
+            Ok(meta) if meta.is_symlink() => path.canonicalize().map_err(|source| Error::Io {
+                action: "open",
+                path: path.clone(),
+                source,
+            })?,
+            _ => path.clone(),
+        };
+        Ok(Self {
+            part: beside(&path, "part"),
+            path,
+            n_bytes: *n_bytes,
+            made: AtomicBool::new(false),
+            file: Mutex::new(None),
+        })
+    }
+
+    /// The journal of a run whose first output this is.
+    pub(super) fn journal(&self) -> PathBuf {
+        beside(&self.path, "journal")
+    }
+
+    pub(super) fn is_made(&self) -> bool {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    /// What a journal says of the part file.
+    pub(super) fn set_made(&self, made: bool) {
+        self.made.store(made, Ordering::Relaxed);
+    }
+
+    /// Bytes on disk that the part file has already.
+    pub(super) fn allotted(&self) -> u64 {
+        self.part.symlink_metadata().map_or(0, |m| m.blocks() * 512)
+    }
+
+    /// Whether the part file is there with all its bytes, written or not.
+    pub(super) fn is_whole(&self) -> bool {
+        is_file_of(&self.part, self.n_bytes)
+    }
+
+    /// Whether the final file is there with all its bytes.
+    pub(super) fn is_published(&self) -> bool {
+        is_file_of(&self.path, self.n_bytes)
+    }
+
+    /// Whether bytes can stand there.
+    pub(super) fn check_range(&self, at: u64, n: usize) -> Result<()> {
+        let end = at.checked_add(n as u64);
+        if end.is_some_and(|end| end <= self.n_bytes) {
+            return Ok(());
+        }
+        let what = format!("`{}`: bytes beyond the planned end", self.path.display());
+        Err(Error::Output(what.into()))
+    }
+
+    fn file(&self) -> MutexGuard<'_, Option<Arc<File>>> {
+        self.file.lock().expect("no thread panics with an open file")
+    }
+
+    /// The part file, open for reading and writing.
+    pub(super) fn open(&self) -> Result<Arc<File>> {
+        let mut file = self.file();
+        if let Some(open) = file.as_ref() {
+            return Ok(open.clone());
+        }
+        let open = Arc::new(open_part(&self.part)?);
+        self.reserve(&open)?;
+        *file = Some(open.clone());
+        Ok(open)
+    }
+
+    /// Takes a part file that is open already.
+    pub(super) fn adopt(&self, open: Arc<File>) -> Result<()> {
+        self.reserve(&open)?;
+        *self.file() = Some(open);
+        Ok(())
+    }
+
+    /// Flushes what was written to disk. Others may go on writing.
+    pub(super) fn flush(&self) -> Result<()> {
+        let open = self.file().clone();
+        open.map_or(Ok(()), |open| open.sync_data())
+            .map_err(|e| self.failed(e))
+    }
+
+    /// Flushes and closes it; a later write opens it again.
+    pub(super) fn close(&self) -> Result<()> {
+        let open = self.file().take();
+        open.map_or(Ok(()), |open| open.sync_data())
+            .map_err(|e| self.failed(e))
+    }
+
+    /// Gives a part file its size, with space on disk where the file system can promise it.
+    fn reserve(&self, file: &File) -> Result<()> {
+        let io = |e| self.failed(e);
+        if !self.made.swap(true, Ordering::Relaxed) {
+            file.set_len(0).map_err(io)?;
+        }
+        if file.metadata().map_err(io)?.len() == self.n_bytes {
+            return Ok(());
+        }
+        match allocate(file, self.n_bytes) {
+            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(self.failed(e.into())),
+            _ => file.set_len(self.n_bytes).map_err(io),
+        }
+    }
+
+    pub(super) fn remove(&self) {
+        drop(std::fs::remove_file(&self.part));
+    }
+
+    pub(super) fn failed(&self, e: io::Error) -> Error {
+        disk_error(e, &self.path, None, Some(self.n_bytes))
+    }
+}
+
+fn is_file_of(path: &Path, n_bytes: u64) -> bool {
+    path.symlink_metadata()
+        .is_ok_and(|m| m.is_file() && m.len() == n_bytes)
+}
+
+#[cfg(target_os = "linux")]
+fn allocate(file: &File, n_bytes: u64) -> rustix::io::Result<()> {
+    if n_bytes == 0 {
+        return Ok(());
+    }
+    rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, n_bytes)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn allocate(_: &File, _: u64) -> rustix::io::Result<()> {
+    Err(Errno::NOSYS)
+}
+
+/// Opens or makes a part file: a regular file that has no other name.
+pub(super) fn open_part(part: &Path) -> Result<File> {
+    let io = |source| Error::Io {
+        action: "create",
+        path: part.to_owned(),
+        source,
+    };
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(NO_FOLLOW)
+        .open(part)
+        .map_err(io)?;
+    let meta = file.metadata().map_err(io)?;
+    if meta.is_file() && meta.nlink() <= 1 {
+        return Ok(file);
+    }
+    let what = format!(
+        "`{}`: expected a regular file with no other name: remove it",
+        part.display()
+    );
+    Err(Error::Output(what.into()))
+}
+
+/// `.NAME.KIND` beside a file. Names that are too long or no text get a digest instead of what cannot be shown.
+pub(super) fn beside(path: &Path, kind: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default();
+    let text = name.to_string_lossy();
+    let mut short = text[..text.floor_char_boundary(NAME_BYTES)].to_owned();
+    if short.as_bytes() != name.as_bytes() {
+        let digest = Digest::of(name.as_bytes()).to_string();
+        short.push_str(&digest[..16]);
+    }
+    folder_of(path).join(format!(".{short}.{kind}"))
+}
