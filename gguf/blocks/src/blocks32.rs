@@ -50,9 +50,7 @@ pub(crate) fn encode_signed<S: Simd, B: Signed>(
     let weights = rows::weights::<32>(src, weights);
     let sigma2 = simd.splat(sum_of_squares(src) / src.len() as f32);
     for (i, blocks) in blocks.chunks_mut(LANES).enumerate() {
-        let x = transpose(simd, batch(groups, LANES * i));
-        let mut w = transpose(simd, batch(weights, LANES * i));
-        spread::<S, 32>(&x, &mut w, sigma2);
+        let (x, w) = side_by_side(simd, groups, weights, LANES * i, sigma2);
         let (scales, codes) = symmetric(simd, n_max, &x, &w);
         let scales = scales.to_array();
         let mut columns = [[0; LANES]; 32];
@@ -101,15 +99,28 @@ pub(crate) fn encode_with_minimum<S: Simd, B: WithMinimum>(
     let grid = weighted_grid(n_max);
     for (i, blocks) in blocks.chunks_mut(LANES).enumerate() {
         let first = LANES * i;
-        let x = transpose(simd, batch(groups, first));
-        let mut w = transpose(simd, batch(weights, first));
-        spread::<S, 32>(&x, &mut w, sigma2);
+        let (x, w) = side_by_side(simd, groups, weights, first, sigma2);
         let found = affine_weighted(simd, &x, &w, &grid);
         for (j, block) in blocks.iter_mut().enumerate() {
             let codes = found.codes32(simd, j, &groups[first + j]);
             *block = B::pack(half(found.scale[j]), half(-found.min[j]), &codes);
         }
     }
+}
+
+/// The values of the blocks from `first` on, side by side, and their weights.
+#[inline(always)]
+fn side_by_side<S: Simd>(
+    simd: S,
+    groups: &[[f32; 32]],
+    importance: &[[f32; 32]],
+    first: usize,
+    sigma2: S::Lanes,
+) -> ([S::Lanes; 32], [S::Lanes; 32]) {
+    let x = transpose(simd, batch(groups, first));
+    let mut w = transpose(simd, batch(importance, first));
+    spread::<S, 32>(&x, &mut w, sigma2);
+    (x, w)
 }
 
 /// A stored half.

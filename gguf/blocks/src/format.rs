@@ -75,7 +75,8 @@ pub struct Format {
     /// The encoder at a level; `None` where the type can only be read. Every level writes the same bytes.
     pub encode: Option<fn(Cpu) -> EncodeRow>,
     /// Time to encode a value with importance, in tenths of a nanosecond on one core at the highest level: roughly, for
-    /// sharing work out. Measured by the bench `rate`.
+    /// sharing work out. Measured by the bench `rate`. `gguf-quantize --part` shares the tensors of a run out by it,
+    /// so a change puts tensors in other parts: the parts of one run have to come from the same build.
     pub encode_cost: u32,
     /// Soundness of stored blocks.
     pub check: CheckBlocks,

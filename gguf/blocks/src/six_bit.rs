@@ -5,8 +5,8 @@ use crate::Importance;
 use crate::half_bulk::f32_to_f16;
 use crate::rows::{self, Stored, half};
 use crate::search::{
-    Affine, Grid, affine_plain, affine_weighted, lane_sums, nint, positive, split, spread, sums_of_squares,
-    transpose, weighted_grid,
+    Affine, Grid, affine_plain, affine_weighted, lane_sums, nint, positive, positive_max, split, spread,
+    sums_of_squares, transpose, weighted_grid,
 };
 use crate::simd::{LANES, Lanes, Simd};
 
@@ -181,7 +181,7 @@ fn sub_lanes<S: Simd>(simd: S, x: [&[f32; 256]; 2]) -> [S::Lanes; SUB] {
 /// Six-bit codes of the numbers of a super-block; their unit.
 #[inline(always)]
 fn round_to_six_bits(values: &[f32], codes: &mut [u8]) -> f32 {
-    let max = values.iter().fold(0.0, |m, &v| if v > m { v } else { m });
+    let max = positive_max(values.iter().copied());
     let inverse = if max > 0.0 { 63.0 / max } else { 0.0 };
     for (code, v) in codes.iter_mut().zip(values) {
         // A negative number wraps round in 8 bits before it is limited.

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{clamp, nint};
+use super::odd_code;
 
 /// Scales that are tried side by side.
 pub(crate) const WIDTH: usize = 8;
@@ -306,8 +306,8 @@ impl<const N: usize, const C: usize> Group<'_, N, C> {
         let most = (Lattice::<N, C>::LEVELS - 1) as f32;
         let mut packed = 0;
         for (i, x) in self.x.iter().enumerate() {
-            let code = clamp(nint(0.5 * (factor * x - 1.0)), 0.0, most);
-            packed |= (code as u32) << (Lattice::<N, C>::BITS * i);
+            let code = odd_code(factor * x, most) as u32;
+            packed |= code << (Lattice::<N, C>::BITS * i);
         }
         packed
     }

@@ -6,7 +6,7 @@
 
 use super::lattice::{Group, Lattice, Place, Tries};
 use super::lattice::{Lane, WIDTH};
-use super::{ROUNDER, batch, clamp, positive, sum_of_squares, transpose};
+use super::{batch, odd_code, positive, positive_max, sum_of_squares, transpose};
 use crate::simd::{Lanes, Simd};
 
 /// Lattice points of a sub-block at most.
@@ -115,22 +115,16 @@ pub(crate) fn encode<const SUBS: usize, const B: usize, const N: usize, const C:
     for (k, part) in parts.iter().enumerate() {
         (out.subs[k], scales[k]) = sub_block::<B, N, C, V>(simd, lattice, rules, part);
     }
-    let max = scales.into_iter().fold(0.0, |m, s| if s > m { s } else { m });
+    let max = positive_max(scales);
     if max == 0.0 {
         return out;
     }
     out.d = max / 31.0;
     let inverse = 1.0 / out.d;
     for (out, s) in out.scales.iter_mut().zip(scales) {
-        *out = whole(0.5 * (inverse * s - 1.0), 15.0) as u8;
+        *out = odd_code(inverse * s, 15.0) as u8;
     }
     out
-}
-
-/// The nearest whole number within `0..=most`.
-#[inline(always)]
-fn whole(v: f32, most: f32) -> u32 {
-    (clamp(v, 0.0, most) + ROUNDER).to_bits() & 0xff
 }
 
 #[inline(always)]
@@ -245,7 +239,7 @@ fn sub_block<const B: usize, const N: usize, const C: usize, const V: usize>(
         fitted,
     } = part;
     let mut signs = *signs;
-    let max = x.iter().fold(0.0, |m, &v| if v > m { v } else { m });
+    let max = positive_max(*x);
     if max < rules.tiny || max == 0.0 {
         return (EMPTY, 0.0);
     }

@@ -47,6 +47,18 @@ pub(crate) fn clamp(v: f32, lo: f32, hi: f32) -> f32 {
     if v < hi { v } else { hi }
 }
 
+/// The code of the odd number `2 · code + 1` that is nearest to `v`, at most `most`.
+#[inline(always)]
+pub(crate) fn odd_code(v: f32, most: f32) -> f32 {
+    clamp(nint(0.5 * (v - 1.0)), 0.0, most)
+}
+
+/// The largest of numbers; 0 if none is positive.
+#[inline(always)]
+pub(crate) fn positive_max(numbers: impl IntoIterator<Item = f32>) -> f32 {
+    numbers.into_iter().fold(0.0, |m, v| if v > m { v } else { m })
+}
+
 /// The element of the largest magnitude, the first of them, with its sign; 0 if all are zero.
 #[inline(always)]
 pub(crate) fn signed_max<const N: usize>(x: &[f32; N]) -> f32 {

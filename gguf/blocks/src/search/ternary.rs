@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use super::lattice::{Lattice, Place};
+use super::lattice::{Lattice, Place, WIDTH};
 use crate::grids::points;
 use crate::simd::Simd;
 
@@ -59,9 +59,45 @@ pub(crate) fn cut<const B: usize>(order: &[u8; B], at: (usize, usize), mirrored:
     codes
 }
 
+/// Eight numbers from a place on.
+#[inline(always)]
+pub(crate) fn lanes<const PLACES: usize>(v: &[f32; PLACES], start: usize) -> &[f32; WIDTH] {
+    v[start..].first_chunk().expect("eight fit behind each place")
+}
+
+/// Packed codes of the points for the `codes` of `G` groups of eight at `scale`, and the scale, which is found again
+/// if any of the codes were no point. Each group has its own `values` of codes.
+#[inline(always)]
+pub(crate) fn points<const G: usize, const B: usize>(
+    simd: impl Simd,
+    lattice: &Lattice<N, 4>,
+    codes: &[u8; B],
+    values: [&[f32; 3]; G],
+    scale: f32,
+    (x, w): (&[f32; B], &[f32; B]),
+) -> ([u32; G], f32) {
+    const { assert!(B == G * N) };
+    let (codes, x, w) = (codes.as_chunks().0, x.as_chunks().0, w.as_chunks().0);
+    let mut packed = [0; G];
+    let mut any_off = false;
+    for g in 0..G {
+        let (point, off) = point(simd, lattice, &codes[g], values[g], scale, (&x[g], &w[g]));
+        packed[g] = point;
+        any_off |= off;
+    }
+    if !any_off {
+        return (packed, scale);
+    }
+    let mut sums = Sums::default();
+    for g in 0..G {
+        sums.add(packed[g], values[g], 1.0, (&x[g], &w[g]));
+    }
+    (packed, sums.scale().unwrap_or(scale))
+}
+
 /// Packed codes of the point nearest to eight values at `scale`, and whether `codes` are no point themselves.
 #[inline(always)]
-pub(crate) fn point(
+fn point(
     simd: impl Simd,
     lattice: &Lattice<N, 4>,
     codes: &[u8; N],

@@ -48,6 +48,22 @@ pub(crate) struct Vector([__m256; 2]);
 #[derive(Clone, Copy)]
 pub(crate) struct VectorMask([__m256; 2]);
 
+/// The proof that it came from.
+impl From<Vector> for Avx2 {
+    #[inline(always)]
+    fn from(_: Vector) -> Self {
+        Self(())
+    }
+}
+
+/// The proof that it came from.
+impl From<VectorMask> for Avx2 {
+    #[inline(always)]
+    fn from(_: VectorMask) -> Self {
+        Self(())
+    }
+}
+
 /// Applies an intrinsic to both halves of the lanes.
 macro_rules! halves {
     ($out:ident, $intrinsic:ident $([$const:ident])?, $($arg:expr),*) => {
@@ -239,15 +255,9 @@ impl Not for VectorMask {
     #[inline(always)]
     fn not(self) -> Self {
         let a = self.0;
-        let ones = constant(self.0[0], f32::from_bits(u32::MAX));
+        let ones = Avx2::from(self).splat(f32::from_bits(u32::MAX)).0;
         halves!(Self, _mm256_xor_ps, a, ones)
     }
-}
-
-/// The same number in every lane; `_` proves AVX2.
-#[inline(always)]
-fn constant(_: __m256, v: f32) -> [__m256; 2] {
-    Avx2(()).splat(v).0
 }
 
 impl Lanes for Vector {
@@ -266,13 +276,13 @@ impl Lanes for Vector {
 
     #[inline(always)]
     fn abs(self) -> Self {
-        let (sign, a) = (constant(self.0[0], -0.0), self.0);
+        let (sign, a) = (Avx2::from(self).splat(-0.0).0, self.0);
         halves!(Self, _mm256_andnot_ps, sign, a)
     }
 
     #[inline(always)]
     fn neg(self) -> Self {
-        let (sign, a) = (constant(self.0[0], -0.0), self.0);
+        let (sign, a) = (Avx2::from(self).splat(-0.0).0, self.0);
         halves!(Self, _mm256_xor_ps, sign, a)
     }
 
@@ -303,9 +313,9 @@ impl Lanes for Vector {
 
     #[inline(always)]
     fn nint(self) -> Self {
-        let rounder = constant(self.0[0], ROUNDER);
-        let mantissa = constant(self.0[0], f32::from_bits(0x007f_ffff));
-        let exponent = constant(self.0[0], f32::from_bits(0x4b00_0000));
+        let rounder = Avx2::from(self).splat(ROUNDER).0;
+        let mantissa = Avx2::from(self).splat(f32::from_bits(0x007f_ffff)).0;
+        let exponent = Avx2::from(self).splat(f32::from_bits(0x4b00_0000)).0;
         let a = (self + Self(rounder)).0;
         let a = halves!(Self, _mm256_and_ps, a, mantissa).0;
         halves!(Self, _mm256_or_ps, a, exponent) - Self(rounder)

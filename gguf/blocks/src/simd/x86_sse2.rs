@@ -201,7 +201,7 @@ impl Lanes for Vector {
     fn to_array(self) -> [f32; LANES] {
         let mut out = [0.0; LANES];
         for (out, v) in out.as_chunks_mut::<4>().0.iter_mut().zip(self.0) {
-            // SAFETY: the reference is to 16 writable bytes, and the store needs no alignment.
+            // SAFETY: every x86-64 has SSE2; the store is to 16 writable bytes and needs no alignment.
             unsafe { _mm_storeu_ps(out.as_mut_ptr(), v) };
         }
         out

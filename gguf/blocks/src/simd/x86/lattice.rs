@@ -4,12 +4,12 @@
 
 use std::arch::x86_64::{
     __m256, __m256i, _CMP_GT_OQ, _CMP_LT_OQ, _mm_cvtsi32_si128, _mm_cvtsi128_si32, _mm_loadu_ps,
-    _mm_loadu_si128, _mm_min_epu32, _mm_shuffle_epi32, _mm256_add_epi32, _mm256_add_ps, _mm256_blendv_epi8,
-    _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_ps,
-    _mm256_cmpeq_epi32, _mm256_cvtepu16_epi32, _mm256_extracti128_si256, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_max_ps, _mm256_min_ps, _mm256_movemask_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_or_si256,
-    _mm256_permute2f128_ps, _mm256_permutevar_ps, _mm256_permutevar8x32_ps, _mm256_set_m128,
-    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_ps, _mm256_setzero_ps,
+    _mm_loadu_si128, _mm_min_epu32, _mm_shuffle_epi32, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256,
+    _mm256_blendv_epi8, _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_castsi256_si128,
+    _mm256_cmp_ps, _mm256_cmpeq_epi32, _mm256_cvtepu16_epi32, _mm256_extracti128_si256, _mm256_loadu_ps,
+    _mm256_loadu_si256, _mm256_max_epi32, _mm256_min_epi32, _mm256_min_ps, _mm256_movemask_ps, _mm256_mul_ps,
+    _mm256_or_ps, _mm256_or_si256, _mm256_permute2f128_ps, _mm256_permutevar_ps, _mm256_permutevar8x32_ps,
+    _mm256_set_m128, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_ps, _mm256_setzero_ps,
     _mm256_setzero_si256, _mm256_shuffle_ps, _mm256_sll_epi32, _mm256_srli_epi32, _mm256_storeu_ps,
     _mm256_storeu_si256, _mm256_sub_epi32, _mm256_sub_ps, _mm256_testz_ps,
 };
@@ -50,11 +50,7 @@ pub(super) fn nearest<const N: usize, const C: usize>(terms: &Terms<N, C>, list:
                 _mm256_permutevar8x32_ps(table, codes)
             };
             sum = _mm256_add_ps(sum, term);
-            codes = if C == 4 {
-                _mm256_srli_epi32::<2>(codes)
-            } else {
-                _mm256_srli_epi32::<3>(codes)
-            };
+            codes = next_code::<C>(codes);
         }
         let better = _mm256_cmp_ps::<_CMP_LT_OQ>(sum, best);
         best = _mm256_blendv_ps(best, sum, better);
@@ -159,15 +155,18 @@ pub(super) fn points<const N: usize, const C: usize>(group: &Group<'_, N, C>, tr
 #[inline]
 #[target_feature(enable = "avx2")]
 fn codes<const N: usize, const C: usize>(group: &Group<'_, N, C>, factor: __m256) -> __m256i {
-    let (zero, one, half) = (_mm256_setzero_ps(), _mm256_set1_ps(1.0), _mm256_set1_ps(0.5));
-    let most = _mm256_set1_ps((Lattice::<N, C>::LEVELS - 1) as f32);
-    let rounder = _mm256_set1_ps(ROUNDER);
+    let (one, half) = (_mm256_set1_ps(1.0), _mm256_set1_ps(0.5));
+    let most = _mm256_set1_epi32(Lattice::<N, C>::LEVELS as i32 - 1);
+    // Rounded and then limited as in the plain loop, but limited as integers.
+    let (rounder, mantissa) = (_mm256_set1_ps(ROUNDER), _mm256_set1_epi32(0x007f_ffff));
+    let zero_mantissa = _mm256_and_si256(_mm256_castps_si256(rounder), mantissa);
     let mut packed = _mm256_setzero_si256();
     for (i, x) in group.x.iter().enumerate() {
         let v = _mm256_sub_ps(_mm256_mul_ps(factor, _mm256_set1_ps(*x)), one);
-        let v = _mm256_mul_ps(half, v);
-        let v = _mm256_add_ps(_mm256_min_ps(_mm256_max_ps(v, zero), most), rounder);
-        let code = _mm256_sub_epi32(_mm256_castps_si256(v), _mm256_castps_si256(rounder));
+        let v = _mm256_add_ps(_mm256_mul_ps(half, v), rounder);
+        let code = _mm256_and_si256(_mm256_castps_si256(v), mantissa);
+        let code = _mm256_sub_epi32(code, zero_mantissa);
+        let code = _mm256_min_epi32(_mm256_max_epi32(code, _mm256_setzero_si256()), most);
         packed = _mm256_or_si256(packed, shift_up::<C>(code, i));
     }
     packed

@@ -8,8 +8,8 @@ use crate::half_bulk::f32_to_f16;
 use crate::rows;
 use crate::search::lattice::Lattice;
 use crate::search::lattice::WIDTH;
-use crate::search::ternary::{self, Best, DOWN, Sums, UP};
-use crate::search::{clamp, nint, signed_max, sum_of_squares};
+use crate::search::ternary::{self, Best, DOWN, Sums, UP, lanes};
+use crate::search::{odd_code, positive_max, signed_max, sum_of_squares};
 use crate::simd::{Encode, Simd};
 
 /// Values of a sub-block, two groups of eight.
@@ -69,28 +69,11 @@ fn search(simd: impl Simd, lattice: &Lattice<8, 4>, x: &[f32; B], w: &[f32; B]) 
     }
     let mirrored = best.scale < 0.0;
     let moves = if mirrored { 3 - best.moves } else { best.moves };
-    let mut sub = Sub {
-        scale: best.scale.abs(),
-        down: [moves & 2 != 0, moves & 1 != 0],
-        codes: [0; 2],
-    };
+    let down = [moves & 2 != 0, moves & 1 != 0];
     let codes = ternary::cut(&order, best.at, mirrored);
-    let (x, w) = (x.as_chunks::<8>().0, w.as_chunks::<8>().0);
-    let mut any_off = false;
-    for (g, codes) in codes.as_chunks::<8>().0.iter().enumerate() {
-        let values = ternary::values(sub.down[g]);
-        let (codes, off) = ternary::point(simd, lattice, codes, values, sub.scale, (&x[g], &w[g]));
-        sub.codes[g] = codes;
-        any_off |= off;
-    }
-    if any_off {
-        let mut sums = Sums::default();
-        for (g, codes) in sub.codes.into_iter().enumerate() {
-            sums.add(codes, ternary::values(sub.down[g]), 1.0, (&x[g], &w[g]));
-        }
-        sub.scale = sums.scale().unwrap_or(sub.scale);
-    }
-    sub
+    let values = down.map(ternary::values);
+    let (codes, scale) = ternary::points(simd, lattice, &codes, values, best.scale.abs(), (x, w));
+    Sub { scale, down, codes }
 }
 
 /// Sums over the sorted values of one group before each place.
@@ -180,19 +163,11 @@ fn best_cut(order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Best {
     best
 }
 
-/// Eight numbers from a place on.
-#[inline(always)]
-fn lanes(v: &[f32; PLACES], start: usize) -> &[f32; WIDTH] {
-    v[start..].first_chunk().expect("eight fit behind each place")
-}
-
 /// Rounds the scales and finds their unit for the points that were chosen.
 #[inline(always)]
 fn pack(lattice: &Lattice<8, 4>, subs: &[Sub; B], x: &[f32; 256], w: &[f32; 256]) -> IQ1_M {
     let mut block = IQ1_M::new_zeroed();
-    let max = subs
-        .iter()
-        .fold(0.0, |m, s| if s.scale > m { s.scale } else { m });
+    let max = positive_max(subs.iter().map(|s| s.scale));
     if max == 0.0 {
         return block;
     }
@@ -202,7 +177,7 @@ fn pack(lattice: &Lattice<8, 4>, subs: &[Sub; B], x: &[f32; 256], w: &[f32; 256]
     let mut sums = Sums::default();
     let mut words = [0; 4];
     for (k, sub) in subs.iter().enumerate() {
-        let scale = clamp(nint(0.5 * (inverse * sub.scale - 1.0)), 0.0, 7.0);
+        let scale = odd_code(inverse * sub.scale, 7.0);
         words[k / 4] |= (scale as u16) << (3 * (k % 4));
         for g in 0..2 {
             let point = lattice.number(sub.codes[g]);

@@ -8,8 +8,8 @@ use crate::half_bulk::f32_to_f16;
 use crate::rows;
 use crate::search::lattice::Lattice;
 use crate::search::lattice::WIDTH;
-use crate::search::ternary::{self, Best, Cuts, DOWN, Sums, UP};
-use crate::search::{clamp, nint, signed_max, sum_of_squares};
+use crate::search::ternary::{self, Best, Cuts, DOWN, UP, lanes};
+use crate::search::{odd_code, positive_max, signed_max, sum_of_squares};
 use crate::simd::{Encode, Simd};
 
 /// Values of a sub-block.
@@ -55,28 +55,11 @@ fn search(simd: impl Simd, lattice: &Lattice<8, 4>, x: &[f32; B], w: &[f32; B]) 
         return Sub::default();
     }
     let mirrored = best.scale < 0.0;
-    let mut sub = Sub {
-        scale: best.scale.abs(),
-        down: (best.moves == 1) != mirrored,
-        codes: [0; 4],
-    };
+    let down = (best.moves == 1) != mirrored;
     let codes = ternary::cut(&order, best.at, mirrored);
-    let values = ternary::values(sub.down);
-    let (x, w) = (x.as_chunks::<8>().0, w.as_chunks::<8>().0);
-    let mut any_off = false;
-    for (g, codes) in codes.as_chunks::<8>().0.iter().enumerate() {
-        let (codes, off) = ternary::point(simd, lattice, codes, values, sub.scale, (&x[g], &w[g]));
-        sub.codes[g] = codes;
-        any_off |= off;
-    }
-    if any_off {
-        let mut sums = Sums::default();
-        for (g, codes) in sub.codes.into_iter().enumerate() {
-            sums.add(codes, values, 1.0, (&x[g], &w[g]));
-        }
-        sub.scale = sums.scale().unwrap_or(sub.scale);
-    }
-    sub
+    let values = [ternary::values(down); 4];
+    let (codes, scale) = ternary::points(simd, lattice, &codes, values, best.scale.abs(), (x, w));
+    Sub { scale, down, codes }
 }
 
 /// Sums over the sorted values before each place, and what the values behind it add to a candidate's sums.
@@ -189,12 +172,6 @@ fn best_cut(simd: impl Simd, order: &[u8; B], x: &[f32; B], w: &[f32; B]) -> Bes
     best
 }
 
-/// Eight numbers from a place on.
-#[inline(always)]
-fn lanes(v: &[f32; PLACES], start: usize) -> &[f32; WIDTH] {
-    v[start..].first_chunk().expect("eight fit behind each place")
-}
-
 #[inline(always)]
 fn pack(lattice: &Lattice<8, 4>, subs: &[Sub; 8]) -> IQ1_S {
     let mut block = IQ1_S::new_zeroed();
@@ -207,9 +184,7 @@ fn pack(lattice: &Lattice<8, 4>, subs: &[Sub; 8]) -> IQ1_S {
         }
         block.qh[k] = high.to_le_bytes();
     }
-    let max = subs
-        .iter()
-        .fold(0.0, |m, s| if s.scale > m { s.scale } else { m });
+    let max = positive_max(subs.iter().map(|s| s.scale));
     if max == 0.0 {
         return block;
     }
@@ -218,7 +193,7 @@ fn pack(lattice: &Lattice<8, 4>, subs: &[Sub; 8]) -> IQ1_S {
     block.d = f32_to_f16(d * 1.125).to_le_bytes();
     let inverse = 1.0 / d;
     for (qh, sub) in block.qh.iter_mut().zip(subs) {
-        let scale = clamp(nint(0.5 * (inverse * sub.scale - 1.0)), 0.0, 7.0) as u8;
+        let scale = odd_code(inverse * sub.scale, 7.0) as u8;
         qh[1] |= scale << 4 | u8::from(sub.down) << 7;
     }
     block

@@ -6,8 +6,8 @@ use crate::half_bulk::f32_to_f16;
 use crate::packing::two_bits;
 use crate::rows::half;
 use crate::search::{
-    Affine, Grid, SuperBlock, affine_plain, affine_weighted, lane_sums, nint, positive, sixteenths, spread,
-    super_blocks, weighted_grid,
+    Affine, Grid, SuperBlock, affine_plain, affine_weighted, lane_sums, nint, positive, positive_max,
+    sixteenths, spread, super_blocks, weighted_grid,
 };
 use crate::simd::{Encode, LANES, Lanes, Simd};
 
@@ -86,7 +86,7 @@ fn weighted<S: Simd>(simd: S, x: &[f32; 256], importance: &[f32; 256], sigma2: f
 /// Four-bit codes of numbers and their unit.
 #[inline(always)]
 fn round_to_four_bits(values: &[f32; SUBS]) -> (f32, [u8; SUBS]) {
-    let max = values.iter().fold(0.0, |m, &v| if v > m { v } else { m });
+    let max = positive_max(values.iter().copied());
     let mut codes = [0; SUBS];
     if max > 0.0 {
         let inverse = 15.0 / max;
