@@ -27,7 +27,7 @@ const USUAL_MEMORY: u64 = 1 << 30;
                       gguf-quantize [OPTIONS] -o DIR IN TYPE [TYPE ...] [NTHREADS]"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
-pub struct Args {
+pub(crate) struct Args {
     /// IN [OUT] TYPE [NTHREADS]
     #[arg(
         value_name = "ARGS",
@@ -42,18 +42,18 @@ pub struct Args {
 
     /// Importance matrix (either form) that says which columns matter
     #[arg(long, value_name = "FILE", help_heading = "Importance")]
-    pub imatrix: Option<PathBuf>,
+    pub(crate) imatrix: Option<PathBuf>,
     /// Use only entries of the importance matrix whose name contains this (repeatable)
     #[arg(long, value_name = "NAME", requires = "imatrix", help_heading = "Importance")]
     #[arg(conflicts_with = "exclude_weights")]
-    pub include_weights: Vec<String>,
+    pub(crate) include_weights: Vec<String>,
     /// Leave out entries of the importance matrix whose name contains this (repeatable)
     #[arg(long, value_name = "NAME", requires = "imatrix", help_heading = "Importance")]
-    pub exclude_weights: Vec<String>,
+    pub(crate) exclude_weights: Vec<String>,
     /// What to do with tensors and experts that the importance matrix lacks. Without this option a tensor whose type
     /// cannot do without is refused, and an expert that saw no token counts all columns alike
     #[arg(long, value_name = "HOW", requires = "imatrix", help_heading = "Importance")]
-    pub uncovered: Option<Uncovered>,
+    pub(crate) uncovered: Option<Uncovered>,
 
     /// Give every tensor the base type instead of the file type's mixture
     #[arg(long, help_heading = "Types")]
@@ -75,10 +75,10 @@ pub struct Args {
     pub(crate) tensor_type_file: Vec<PathBuf>,
     /// Encode tensors again that are already quantized; this loses more than starting from the original
     #[arg(long, help_heading = "Types")]
-    pub allow_requantize: bool,
+    pub(crate) allow_requantize: bool,
     /// Refuse fallback types, experts without importance, and rules that decide nothing
     #[arg(long, help_heading = "Types")]
-    pub strict: bool,
+    pub(crate) strict: bool,
 
     /// Layers to leave out, by number; those behind them move up
     #[arg(long, value_name = "L0,L1,..", value_delimiter = ',', help_heading = "Model")]
@@ -87,22 +87,21 @@ pub struct Args {
     #[arg(long, value_name = "KEY=TYPE:VALUE", help_heading = "Model")]
     pub(crate) override_kv: Vec<String>,
     #[command(flatten)]
-    #[expect(missing_docs, reason = "described by its own options")]
-    pub reserve: ReserveArgs,
+    pub(crate) reserve: ReserveArgs,
 
     /// Write as many shards as IN has, each with the tensors of IN's shard
     #[arg(long, help_heading = "Output", conflicts_with = "split_max_size")]
-    pub keep_split: bool,
+    pub(crate) keep_split: bool,
     /// Write shards of at most this many bytes of tensors: 500M, 2G (decimal units, as in llama.cpp)
     #[arg(long, value_name = "SIZE", value_parser = parse_decimal_size, help_heading = "Output")]
-    pub split_max_size: Option<u64>,
+    pub(crate) split_max_size: Option<u64>,
     /// Do part I of N, or parts I to J, of the work and write their shards alone. Without a split option the output
     /// gets N shards of even work
     #[arg(long, value_name = "I/N or I-J/N", help_heading = "Output")]
-    pub part: Option<Part>,
+    pub(crate) part: Option<Part>,
     /// Go on where an interrupted run of the same command line stopped
     #[arg(long, help_heading = "Output")]
-    pub resume: bool,
+    pub(crate) resume: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 
@@ -115,26 +114,26 @@ pub struct Args {
     pub(crate) max_buffer_size: Option<u32>,
     /// Leave out the comparison of samples of the result with the source
     #[arg(long, help_heading = "Work", conflicts_with = "report")]
-    pub no_verify: bool,
+    pub(crate) no_verify: bool,
     /// Write the error of each tensor to this file, as JSON
     #[arg(long, value_name = "FILE", help_heading = "Work")]
-    pub report: Option<PathBuf>,
+    pub(crate) report: Option<PathBuf>,
     /// Leave the SHA-256 of IN out of the metadata; it takes a read of the whole file
     #[arg(long, help_heading = "Work")]
-    pub no_source_hash: bool,
+    pub(crate) no_source_hash: bool,
     /// Print the plan and stop, with the exit code that the run would have
     #[arg(long, help_heading = "Work")]
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
     /// Print the plan, or what was done, as JSON
     #[arg(long, help_heading = "Work")]
-    pub json: bool,
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) talk: TalkArgs,
 }
 
 /// What to do with tensors and experts that an importance matrix lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Uncovered {
+pub(crate) enum Uncovered {
     /// Refuse, naming all of them.
     Fail,
     /// Count all columns alike.
@@ -156,13 +155,13 @@ impl Uncovered {
 
 /// Parts `first` to `last` (from 1, inclusive) of `of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub(crate) struct Part {
     /// The first part to do, from 1.
-    pub first: u32,
+    pub(crate) first: u32,
     /// The last part to do.
-    pub last: u32,
+    pub(crate) last: u32,
     /// Parts of the whole work.
-    pub of: u32,
+    pub(crate) of: u32,
 }
 
 impl FromStr for Part {

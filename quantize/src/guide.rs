@@ -16,28 +16,28 @@ const LEAST: f32 = 1e-20;
 
 /// An open importance matrix and the name it goes by in the output.
 #[derive(Debug)]
-pub struct Guide {
+pub(crate) struct Guide {
     index: Index,
     /// The file's name without folders.
-    pub file: String,
+    pub(crate) file: String,
     /// Digest of the file.
-    pub digest: Digest,
+    pub(crate) digest: Digest,
 }
 
 /// What the matrix has for one tensor.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub(crate) struct Match {
     /// Name of the entry.
     entry: String,
     layout: Layout,
     /// Columns of a matrix of the tensor.
     n_cols: u64,
     /// Matrices that saw no token.
-    pub unseen: Vec<usize>,
+    pub(crate) unseen: Vec<usize>,
     /// Matrices that have a count of their own.
-    pub n_counts: usize,
+    pub(crate) n_counts: usize,
     /// Groups of columns whose sums are all zero.
-    pub zero_groups: u64,
+    pub(crate) zero_groups: u64,
 }
 
 /// How the entry's matrices lie to the tensor's.
@@ -51,9 +51,21 @@ enum Layout {
     Heads(u64),
 }
 
-impl Found {
+/// Matrices of a tensor with importance of their own: `dim(2)`. Those along a fourth dimension share it, as in the
+/// reference.
+fn n_matrices(shape: &Shape) -> u64 {
+    shape.dim(2)
+}
+
+/// The matrix, of those with importance of their own, that a row belongs to, counted over all rows of the tensor: the
+/// expert, in a stack of experts.
+pub(crate) fn matrix_of(shape: &Shape, row: u64) -> usize {
+    (row / shape.dim(1) % n_matrices(shape)) as usize
+}
+
+impl Match {
     /// The share of matrices that saw tokens.
-    pub fn share(&self) -> f64 {
+    pub(crate) fn share(&self) -> f64 {
         1.0 - self.unseen.len() as f64 / self.n_counts.max(1) as f64
     }
 }
@@ -61,7 +73,7 @@ impl Found {
 impl Guide {
     /// Opens a file, in whatever form, and looks at all its values once. If `include` is not empty only entries stay
     /// whose name contains one of it; entries whose name contains one of `exclude` go.
-    pub fn load(path: &Path, include: &[String], exclude: &[String]) -> Result<Self> {
+    pub(crate) fn load(path: &Path, include: &[String], exclude: &[String]) -> Result<Self> {
         let mut index = Index::open(path).map_err(failure)?;
         let n_all = index.entries.len();
         let any = |list: &[String], name: &str| list.iter().any(|part| name.contains(part.as_str()));
@@ -90,25 +102,25 @@ impl Guide {
     }
 
     /// Entries in use.
-    pub fn n_entries(&self) -> usize {
+    pub(crate) fn n_entries(&self) -> usize {
         self.index.entries.len()
     }
 
     /// Chunks of text that went into it; 0 if unknown.
-    pub fn chunk_count(&self) -> u32 {
+    pub(crate) fn chunk_count(&self) -> u32 {
         self.index.chunk_count
     }
 
     /// Base name of the first calibration text.
-    pub fn dataset(&self) -> Option<&str> {
+    pub(crate) fn dataset(&self) -> Option<&str> {
         self.index.datasets.first().map(|d| base_name(d))
     }
 
     /// What the matrix has for a tensor: `Ok(None)` if nothing, an error if it is of another length than the tensor
-    /// needs, one value a column of each matrix. The values of latent attention are found in the other layout of
+    /// needs, one value a column of each of its [`n_matrices`]. The values of latent attention are found in the other layout of
     /// their weights too.
-    pub fn find(&self, name: &str, shape: &Shape) -> std::result::Result<Option<Found>, String> {
-        let (n_cols, n_mat) = (shape.dim(0), shape.dim(2).saturating_mul(shape.dim(3)));
+    pub(crate) fn find(&self, name: &str, shape: &Shape) -> std::result::Result<Option<Match>, String> {
+        let (n_cols, n_mat) = (shape.dim(0), n_matrices(shape));
         let n_values = |entry: &str| self.index.entries.get(entry).map(|p| p.n_values);
         if let Some(n) = n_values(name) {
             let wanted = n_cols.checked_mul(n_mat);
@@ -135,19 +147,19 @@ impl Guide {
     }
 
     /// Whether the matrix has an entry of this name.
-    pub fn knows(&self, name: &str) -> bool {
+    pub(crate) fn knows(&self, name: &str) -> bool {
         self.index.entries.contains_key(name)
     }
 
     /// Whether the matrix has data for the keys of latent attention only together with the values.
-    pub fn lacks_keys_alone(&self, name: &str) -> bool {
+    pub(crate) fn lacks_keys_alone(&self, name: &str) -> bool {
         in_other_layout(name, ".attn_k_b.", ".attn_kv_b.")
             .is_some_and(|other| self.index.entries.contains_key(&other))
     }
 
-    fn found(&self, entry: &str, layout: Layout, n_cols: u64) -> Found {
+    fn found(&self, entry: &str, layout: Layout, n_cols: u64) -> Match {
         let place = &self.index.entries[entry];
-        Found {
+        Match {
             entry: entry.to_owned(),
             layout,
             n_cols,
@@ -162,7 +174,7 @@ impl Guide {
     ///
     /// # Errors
     /// A read that fails.
-    pub fn matrix(&self, found: &Found, matrix: usize) -> Result<Vec<f32>> {
+    pub(crate) fn matrix(&self, found: &Match, matrix: usize) -> Result<Vec<f32>> {
         let n = found.n_cols;
         let read = |i: u64| {
             let values = self.index.mean_squares(&found.entry, i * n..(i + 1) * n);
@@ -246,5 +258,39 @@ mod tests {
         tiny[0] = 1e-38;
         lift_zeros(&mut tiny);
         assert_eq!(tiny[16], LEAST);
+    }
+
+    #[test]
+    fn matrices_along_a_fourth_dimension_share_importance() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m");
+        let entry = gguf_imatrix_format::Entry {
+            sums: (0..32 * 3).map(|i| (i + 1) as f32).collect(),
+            means: vec![],
+            counts: vec![1; 3],
+        };
+        let m = gguf_imatrix_format::Imatrix {
+            entries: [("x.weight".to_owned(), entry)].into(),
+            datasets: vec![],
+            chunk_count: 1,
+            chunk_size: 1,
+        };
+        m.write_gguf(&path, false, &[]).unwrap();
+        let guide = Guide::load(&path, &[], &[]).unwrap();
+        let shape = Shape::new(&[32, 2, 3, 2]).unwrap();
+        let found = guide.find("x.weight", &shape).unwrap().unwrap();
+        for row in 0..shape.n_rows() {
+            let matrix = matrix_of(&shape, row);
+            assert_eq!(matrix as u64, row / 2 % 3);
+            let first = guide.matrix(&found, matrix).unwrap()[0];
+            assert_eq!(first, (matrix * 32 + 1) as f32, "row {row}");
+        }
+        let text = guide
+            .find("x.weight", &Shape::new(&[32, 2, 2, 3]).unwrap())
+            .unwrap_err();
+        assert!(
+            text.contains("needs 64 values") && text.contains("found 96"),
+            "{text}"
+        );
     }
 }

@@ -3,12 +3,12 @@
 //! A file type such as `Q4_K_M` stands for a base type and a mixture around it. A run decides everything before it
 //! touches a weight:
 //!
-//! 1. [`Args`]: the command line as typed; `job` says what its arguments mean (input, targets, threads), `request`
+//! 1. `args`: the command line as typed; `job` says what its arguments mean (input, targets, threads), `request`
 //!    what its options ask for.
-//! 2. [`policy`]: pure functions from tensor names, shapes and a few facts of the model to a type for each tensor, with
+//! 2. `policy`: pure functions from tensor names, shapes and a few facts of the model to a type for each tensor, with
 //!    a reason. The mixtures are a table, `policy/mixture.rs`.
-//! 3. [`plan`]: the policy applied to a file, for each target: types that this build can decode and encode, importance
-//!    that fits ([`Guide`]), rules that match. Problems are gathered, not met one by one. `shards` lays the tensors out
+//! 3. `plan`: the policy applied to a file, for each target: types that this build can decode and encode, importance
+//!    that fits (`guide`), rules that match. Problems are gathered, not met one by one. `shards` lays the tensors out
 //!    in files, to the byte, and says which of them this run writes.
 //! 4. `run`: `--dry-run` ends here. Else the `engine` reads rows by position, decodes them once, encodes them for each
 //!    target and writes them by position, on all threads; `source` computes the source's digest beside it; the heads
@@ -31,8 +31,8 @@ mod engine;
 mod guide;
 mod job;
 mod metadata;
-pub mod plan;
-pub mod policy;
+mod plan;
+mod policy;
 mod report;
 mod request;
 mod run;
@@ -40,8 +40,7 @@ mod shards;
 mod source;
 mod verify;
 
-pub use args::Args;
-pub use guide::Guide;
+use args::Args;
 
 /// The program.
 pub fn main() -> std::process::ExitCode {

@@ -33,12 +33,6 @@ pub struct Place {
 }
 
 impl Place {
-    /// Matrices that saw at least one token, as a share of all: 1 for full coverage.
-    pub fn coverage(&self) -> f64 {
-        let seen = self.counts.iter().filter(|&&c| c > 0).count();
-        seen as f64 / self.counts.len().max(1) as f64
-    }
-
     /// The matrices that saw no token.
     pub fn unseen(&self) -> impl Iterator<Item = usize> {
         let counts = self.counts.iter().enumerate();
@@ -75,7 +69,7 @@ impl Index {
     }
 
     /// As [`Index::open`], from any source.
-    pub fn from_source(source: Arc<dyn Source>) -> Result<Self> {
+    pub(crate) fn from_source(source: Arc<dyn Source>) -> Result<Self> {
         let mut this = if is_gguf(&*source)? {
             gguf_form::index(source)?
         } else {

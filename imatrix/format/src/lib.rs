@@ -78,12 +78,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Matrices that saw at least one token, as a share of all: 1 for full coverage.
-    pub fn coverage(&self) -> f64 {
-        let seen = self.counts.iter().filter(|&&c| c > 0).count();
-        seen as f64 / self.counts.len().max(1) as f64
-    }
-
     /// Mean squares, matrix after matrix; ones for a matrix that saw nothing.
     fn mean_squares(&self) -> Vec<f32> {
         let n_cols = self.sums.len() / self.counts.len().max(1);

@@ -5,16 +5,16 @@
 //! belongs to: each byte is read once, and several files of a split set go side by side where there are threads. With
 //! the tensors' alone, each thread takes a tensor.
 
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
+use gguf::digest::Digest;
 use gguf::{GgufFile, Part};
 use gguf_cli::{Failure, Progress, Result, Unit};
 use rayon::ThreadPool;
-use serde::{Serialize, Serializer};
-use sha2::{Digest, Sha256};
+use serde::Serializer;
+use sha2::{Digest as _, Sha256};
 
 use crate::walk::{Buffers, in_order, sound_tensors};
 
@@ -25,47 +25,18 @@ const IN_FLIGHT: usize = 64 << 20;
 /// Most chunks in flight for a file.
 const MAX_CHUNKS: usize = 32;
 
-/// A SHA-256, shown in lower-case hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sha([u8; 32]);
-
-impl Sha {
-    pub(super) fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
-    }
-
-    /// From 64 hexadecimal digits.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let mut sha = [0; 32];
-        if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return None;
-        }
-        for (byte, i) in sha.iter_mut().zip((0..64).step_by(2)) {
-            *byte = u8::from_str_radix(&text[i..i + 2], 16).ok()?;
-        }
-        Some(Self(sha))
-    }
-}
-
-impl fmt::Display for Sha {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
-    }
-}
-
-impl Serialize for Sha {
-    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
+/// For JSON, a digest as its digits.
+pub(super) fn as_text<S: Serializer>(digest: &Digest, s: S) -> std::result::Result<S::Ok, S::Error> {
+    s.collect_str(digest)
 }
 
 /// What was computed of a model.
 #[derive(Debug)]
 pub(super) struct Digests {
     /// Of each file as a whole, where that was wanted.
-    pub(super) files: Option<Vec<Sha>>,
+    pub(super) files: Option<Vec<Digest>>,
     /// Of each tensor's bytes; `None` where they are not all in the file or are also another tensor's.
-    pub(super) tensors: Vec<Option<Sha>>,
+    pub(super) tensors: Vec<Option<Digest>>,
 }
 
 /// Refuses a model of which some tensors have no digest.
@@ -114,7 +85,7 @@ fn tensors_alone(
     order: &[Vec<usize>],
     pool: &ThreadPool,
     quiet: bool,
-) -> Result<Vec<Option<Sha>>> {
+) -> Result<Vec<Option<Digest>>> {
     let order: Vec<usize> = order.iter().flatten().copied().collect();
     let total = order.iter().map(|&i| file.tensors[i].n_bytes).sum();
     let progress = Progress::new("hash", total, Unit::Bytes, quiet);
@@ -127,7 +98,7 @@ fn tensors_alone(
             sha.update(buffers.read(file, tensor, at, n as usize)?);
             progress.add(n);
         }
-        Ok(Sha(sha.finalize().into()))
+        Ok(Digest(sha.finalize().into()))
     };
     in_order(pool, order.into_iter(), work, |i, sha| {
         digests[i] = Some(sha);
@@ -139,8 +110,8 @@ fn tensors_alone(
 
 /// What the threads have finished.
 struct Done {
-    files: Mutex<Vec<Option<Sha>>>,
-    tensors: Mutex<Vec<Option<Sha>>>,
+    files: Mutex<Vec<Option<Digest>>>,
+    tensors: Mutex<Vec<Option<Digest>>>,
 }
 
 /// Some bytes of a file.
@@ -283,7 +254,7 @@ impl<'a> FileHasher<'a> {
         self.sha.update(&chunk.bytes);
         let n = chunk.bytes.len() as u64;
         if chunk.at + n == self.file.parts()[chunk.part].source().len() {
-            let sha = Sha(self.sha.finalize_reset().into());
+            let sha = Digest(self.sha.finalize_reset().into());
             done.files.lock().expect("no thread panicked")[chunk.part] = Some(sha);
         }
         progress.add(n);
@@ -328,7 +299,7 @@ impl<'a> TensorHasher<'a> {
             if range.end > end {
                 break;
             }
-            let sha = Sha(self.sha.finalize_reset().into());
+            let sha = Digest(self.sha.finalize_reset().into());
             done.tensors.lock().expect("no thread panicked")[i] = Some(sha);
             self.n_done += 1;
         }

@@ -17,11 +17,12 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::Path;
 
+use gguf::digest::Digest;
 use gguf::{GgufFile, key};
 use gguf_cli::{Failure, Result};
 use serde::Serialize;
 
-use super::digest::{Digests, Sha};
+use super::digest::{Digests, as_text};
 
 /// Number of the form; a later one may change the lines.
 const FORMAT: u32 = 1;
@@ -38,7 +39,8 @@ pub(super) struct Manifest {
 pub(super) struct FileLine {
     /// Base name.
     pub(super) name: String,
-    pub(super) sha256: Sha,
+    #[serde(serialize_with = "as_text")]
+    pub(super) sha256: Digest,
 }
 
 #[derive(Debug, Serialize)]
@@ -46,7 +48,8 @@ pub(super) struct PairLine {
     pub(super) key: String,
     #[serde(rename = "type")]
     pub(super) type_name: String,
-    pub(super) sha256: Sha,
+    #[serde(serialize_with = "as_text")]
+    pub(super) sha256: Digest,
 }
 
 #[derive(Debug, Serialize)]
@@ -56,7 +59,8 @@ pub(super) struct TensorLine {
     pub(super) type_name: String,
     /// Row length first, as text: `[256, 512]`.
     pub(super) shape: String,
-    pub(super) sha256: Sha,
+    #[serde(serialize_with = "as_text")]
+    pub(super) sha256: Digest,
 }
 
 /// The base name of a path.
@@ -76,7 +80,7 @@ impl Manifest {
         let metadata = pairs.map(|(key, value)| PairLine {
             key: key.to_owned(),
             type_name: value.type_name(),
-            sha256: Sha::of(&value.to_bytes()),
+            sha256: Digest::of(&value.to_bytes()),
         });
         let tensors = file.tensors.iter().zip(&digests.tensors).filter_map(|(t, d)| {
             Some(TensorLine {
@@ -161,7 +165,7 @@ impl Manifest {
             self.metadata.push(PairLine {
                 key: unescape(key)?,
                 type_name: type_name.to_owned(),
-                sha256: Sha::parse(sha256)?,
+                sha256: Digest::parse(sha256)?,
             });
         } else if let Some(rest) = line.strip_prefix("# tensor ") {
             let mut fields = rest.splitn(4, "  ");
@@ -170,7 +174,7 @@ impl Manifest {
                 name: unescape(fields.next()?)?,
                 type_name: type_name.to_owned(),
                 shape: shape.to_owned(),
-                sha256: Sha::parse(sha256)?,
+                sha256: Digest::parse(sha256)?,
             });
         } else if let Some(rest) = line.strip_prefix("# gguf-inspect hash, format ") {
             let number = rest.split(':').next()?.parse::<u32>().ok()?;
@@ -187,7 +191,7 @@ impl Manifest {
             };
             self.files.push(FileLine {
                 name: base_name(Path::new(&name)).into_owned(),
-                sha256: Sha::parse(sha)?,
+                sha256: Digest::parse(sha)?,
             });
         }
         Some(())
@@ -225,12 +229,13 @@ fn unescape(name: &str) -> Option<String> {
 mod tests {
     use std::path::Path;
 
+    use gguf::digest::Digest;
+
     use super::{FORMAT, FileLine, Manifest, PairLine, TensorLine};
-    use crate::hash::digest::Sha;
 
     #[test]
     fn a_manifest_is_read_as_it_was_written() {
-        let sha = |text: &str| Sha::of(text.as_bytes());
+        let sha = |text: &str| Digest::of(text.as_bytes());
         let name = "a  strange\\name\nwith\rlines".to_owned();
         let manifest = Manifest {
             format: FORMAT,

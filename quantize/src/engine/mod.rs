@@ -148,7 +148,7 @@ impl Work<'_> {
             .iter_mut()
             .map(|(step, write)| Sink { step, write })
             .collect();
-        task::run(self.file, &task.rows, &mut sinks, self.importances, scratch)
+        task::run(self.file, task, &mut sinks, self.importances, scratch)
     }
 
     /// Notes now and then what is on disk.
@@ -200,7 +200,7 @@ fn n_rows(targets: &[Target<'_>], step: usize) -> u64 {
 
 /// Bytes that rows of one tensor take in memory.
 struct Bytes {
-    /// A row, in the source and in all targets' types.
+    /// A row, in the source and in the types that targets encode it as.
     row: usize,
     /// Rows that are read together.
     unit: usize,
@@ -217,11 +217,18 @@ impl Bytes {
         }
         let sizes = RowSizes::of(&targets[0].steps[step])?;
         let mut row = sizes.from;
+        // Rows of numbers: those that were decoded, and the importance of a matrix.
+        let mut n_decoded = 0;
+        let mut n_weights = 0;
         for target in targets.iter().filter(takes) {
             let step = &target.steps[step];
-            row += row_bytes(step, step.to)?;
+            if !step.is_copy() {
+                row += row_bytes(step, step.to)?;
+                n_decoded = sizes.unit;
+                n_weights += usize::from(step.is_weighted());
+            }
         }
-        let values = sizes.unit * sizes.n_cols * size_of::<f32>();
+        let values = (n_decoded + n_weights) * sizes.n_cols * size_of::<f32>();
         Ok(Some(Self {
             row,
             unit: sizes.unit,

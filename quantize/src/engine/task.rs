@@ -1,7 +1,5 @@
 //! The work on some rows of one tensor: read, decode, encode for each target, write.
 
-use std::ops::Range;
-
 use gguf::GgufFile;
 use gguf_blocks::{Cpu, EncodeRow, Format, Importance, Unit};
 use gguf_cli::{Failure, Result};
@@ -9,6 +7,7 @@ use gguf_cli::{Failure, Result};
 use crate::plan::Step;
 
 use super::fault::Fault;
+use super::queue::Task;
 
 /// Sizes of a tensor's rows.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +60,16 @@ pub(crate) struct Scratch {
     raw: Vec<u8>,
     values: Vec<f32>,
     encoded: Vec<Vec<u8>>,
-    /// The importance of one matrix for each target: name of the tensor and number of the matrix.
-    importance: Vec<(String, usize, Vec<f32>)>,
+    /// The importance of one matrix for each target that has the tensor.
+    importance: Vec<Known>,
+}
+
+/// The importance that a worker has of a target.
+#[derive(Default)]
+struct Known {
+    /// Index of the step, number of the matrix.
+    of: Option<(usize, usize)>,
+    weights: Vec<f32>,
 }
 
 /// One target's part in a task.
@@ -75,12 +82,13 @@ pub(super) struct Sink<'a> {
 /// Reads rows of a tensor and hands them to each sink in its type.
 pub(super) fn run(
     file: &GgufFile,
-    rows: &Range<u64>,
+    task: &Task,
     sinks: &mut [Sink<'_>],
     importances: &Importances<'_>,
     scratch: &mut Scratch,
 ) -> Result<u64> {
     let step = sinks.first().expect("a task has a target").step;
+    let rows = &task.rows;
     let sizes = RowSizes::of(step)?;
     let n_rows = (rows.end - rows.start) as usize;
     scratch
@@ -92,7 +100,7 @@ pub(super) fn run(
     {
         return Err(fault.describe(step));
     }
-    encode(sizes, rows.start, sinks, importances, scratch)?;
+    encode(sizes, task, sinks, importances, scratch)?;
     for (sink, encoded) in sinks.iter_mut().zip(&scratch.encoded) {
         let bytes = if sink.step.is_copy() {
             &scratch.raw
@@ -107,7 +115,7 @@ pub(super) fn run(
 /// Fills `scratch.encoded` from `scratch.raw` for the sinks whose type is another than the source's.
 fn encode(
     sizes: RowSizes,
-    first_row: u64,
+    task: &Task,
     sinks: &[Sink<'_>],
     importances: &Importances<'_>,
     scratch: &mut Scratch,
@@ -130,7 +138,7 @@ fn encode(
         let decoded = step.from.decode_rows(sizes.n_cols, raw, values);
         decoded.expect("the plan refuses types without a decoder");
         for (i, values) in values.chunks(sizes.n_cols).enumerate() {
-            let row = first_row + (unit * sizes.unit + i) as u64;
+            let row = task.rows.start + (unit * sizes.unit + i) as u64;
             if let Some(col) = values.iter().position(|v| !v.is_finite()) {
                 return Err(Fault::not_finite(row, col, values[col]).describe(step));
             }
@@ -139,7 +147,7 @@ fn encode(
                 if sink.step.is_copy() {
                     continue;
                 }
-                let weights = known_importance(sink.step, matrix, importances, known)?;
+                let weights = known_importance(sink.step, (task.step, matrix), importances, known)?;
                 let at = out.len();
                 out.resize(at + row_bytes(step, sink.step.to)?, 0);
                 encode_row(sink.step, row, values, weights, &mut out[at..])?;
@@ -149,17 +157,19 @@ fn encode(
     Ok(())
 }
 
-/// The importance of a matrix, loaded where it is not the one that is there.
+/// The importance of a matrix (index of the step, number of the matrix), loaded where it is not the one that is there.
+/// A step has the same sinks in each of its tasks.
 fn known_importance<'a>(
     step: &Step,
-    matrix: usize,
+    of: (usize, usize),
     importances: &Importances<'_>,
-    known: &'a mut (String, usize, Vec<f32>),
+    known: &'a mut Known,
 ) -> Result<Importance<'a>> {
-    if known.0 != step.source.name || known.1 != matrix {
-        *known = (step.source.name.clone(), matrix, importances(step, matrix)?);
+    if known.of != Some(of) {
+        known.weights = importances(step, of.1)?;
+        known.of = Some(of);
     }
-    Ok(match known.2.as_slice() {
+    Ok(match known.weights.as_slice() {
         [] => Importance::None,
         weights => Importance::Column(weights),
     })

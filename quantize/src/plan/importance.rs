@@ -4,7 +4,7 @@ use gguf_cli::count;
 
 use super::{Coverage, Plan, Planner, Step};
 use crate::args::Uncovered;
-use crate::guide::{Found, Guide};
+use crate::guide::{Guide, Match};
 use crate::policy::{is_weighted, raised};
 
 /// Tensors that may go without importance: it is not collected for them as a rule.
@@ -30,12 +30,12 @@ impl Planner<'_> {
     }
 
     /// The matrix knows the source's names.
-    fn find(&self, step: &Step) -> Option<Result<Option<Found>, String>> {
+    fn find(&self, step: &Step) -> Option<Result<Option<Match>, String>> {
         Some(self.guide?.find(&step.source.name, &step.source.shape))
     }
 
     /// With `--uncovered raise` the type that a tensor without importance gets instead of `to`.
-    pub(super) fn raised(&self, step: &mut Step, to: &str) -> Option<&'static str> {
+    pub(super) fn raised(&self, step: &Step, to: &str) -> Option<&'static str> {
         if self.request.uncovered != Some(Uncovered::Raise) || !self.needs(step, to) {
             return None;
         }
@@ -94,7 +94,7 @@ impl Planner<'_> {
     }
 
     /// Experts that no token reached.
-    fn look_at_experts(&mut self, step: &Step, found: &Found, how: Option<Uncovered>) {
+    fn look_at_experts(&mut self, step: &Step, found: &Match, how: Option<Uncovered>) {
         if found.unseen.is_empty() {
             return;
         }

@@ -1,26 +1,28 @@
 //! Everything that is decided before a weight is read.
 
 mod importance;
+mod opaque;
 mod problems;
 mod prune;
 
 use gguf::{GgufFile, Metadata, TensorInfo, TensorSpec};
-use gguf_blocks::{Format, Geometry, Unit, registry};
+use gguf_blocks::{Format, Unit, registry};
 use gguf_cli::{Result, count, in_file};
 use gguf_models::component::Component;
 
-use crate::guide::{Found, Guide};
+use crate::guide::{self, Guide, Match};
 use crate::job::Target;
 use crate::metadata;
 use crate::policy::{Facts, Policy, Reason, Wish, order_key};
 use crate::request::Request;
 
+use opaque::opaque;
 use problems::Problems;
 use prune::Pruning;
 
 /// What the importance matrix says of a tensor that is to be encoded.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Coverage {
+pub(crate) enum Coverage {
     /// No importance is used: it is kept, or of a type that has no use for it, or there is no matrix.
     Unused,
     /// The matrix has nothing for it; it is encoded without importance.
@@ -28,12 +30,12 @@ pub enum Coverage {
     /// The matrix has nothing for it, its type needs importance, and all columns count alike by request.
     Neutral,
     /// Where its importance is found.
-    Found(Found),
+    Found(Match),
 }
 
 impl Coverage {
     /// The share of its matrices with importance; `None` where none is used.
-    pub fn share(&self) -> Option<f64> {
+    pub(crate) fn share(&self) -> Option<f64> {
         match self {
             Self::Unused => None,
             Self::Missing | Self::Neutral => Some(0.0),
@@ -44,26 +46,30 @@ impl Coverage {
 
 /// One tensor.
 #[derive(Debug)]
-pub struct Step {
+pub(crate) struct Step {
     /// Its name in the output, which differs from the source's if layers in front of it are left out.
-    pub name: String,
+    pub(crate) name: String,
     /// The tensor in the source.
-    pub source: TensorInfo,
+    pub(crate) source: TensorInfo,
     /// Its type in the source.
-    pub from: &'static Format,
+    pub(crate) from: &'static Format,
     /// Its type in the output.
-    pub to: &'static Format,
+    pub(crate) to: &'static Format,
     /// Why.
-    pub reason: Reason,
+    pub(crate) reason: Reason,
     /// Whether importance is used for it.
-    pub coverage: Coverage,
+    pub(crate) coverage: Coverage,
 }
 
 impl Step {
-    /// The matrix that a row, counted over all matrices, belongs to: the expert, in a stack of experts.
+    /// The matrix whose importance a row has, counted over all rows of the tensor: the expert, in a stack of experts.
     pub(crate) fn matrix_of(&self, row: u64) -> usize {
-        let shape = &self.source.shape;
-        (row / shape.dim(1) % shape.dim(2)) as usize
+        guide::matrix_of(&self.source.shape, row)
+    }
+
+    /// Whether its rows are encoded with importance.
+    pub(crate) fn is_weighted(&self) -> bool {
+        matches!(self.coverage, Coverage::Found(_) | Coverage::Neutral)
     }
 
     /// The part of the model that it belongs to.
@@ -72,7 +78,7 @@ impl Step {
     }
 
     /// Whether its bytes are taken as they are.
-    pub fn is_copy(&self) -> bool {
+    pub(crate) fn is_copy(&self) -> bool {
         self.from.id == self.to.id
     }
 
@@ -89,7 +95,7 @@ impl Step {
     }
 
     /// Bytes in the output.
-    pub fn n_bytes(&self) -> u64 {
+    pub(crate) fn n_bytes(&self) -> u64 {
         if self.is_copy() {
             return self.source.n_bytes;
         }
@@ -99,22 +105,22 @@ impl Step {
 
 /// What will be done, to the byte.
 #[derive(Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Tensors in the order in which they are decided, encoded and stored: by layer and name, or, where shards are
     /// kept, that of the source.
-    pub steps: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
     /// The output's metadata.
-    pub metadata: Metadata,
+    pub(crate) metadata: Metadata,
     /// Things that the user should know, a line each.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// Things that may be of interest, a line each.
-    pub notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// Tensors that the policy gave a new type, or left at the type they had by choice of type.
-    pub n_chosen: usize,
+    pub(crate) n_chosen: usize,
     /// Those of them whose rows did not fit the type chosen first.
-    pub n_fallback: usize,
+    pub(crate) n_fallback: usize,
     /// Bytes of the tensors if every fallback type were the type chosen first, were that possible.
-    pub bytes_without_fallback: u64,
+    pub(crate) bytes_without_fallback: u64,
     /// Texts of the user's rules, by their number.
     rules: Vec<String>,
     problems: Problems,
@@ -187,17 +193,17 @@ impl Plan {
     ///
     /// # Errors
     /// Any problem.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         self.problems.check()
     }
 
     /// The problems of the plan, a line each.
-    pub fn problems(&self) -> Vec<String> {
+    pub(crate) fn problems(&self) -> Vec<String> {
         self.problems.lines()
     }
 
     /// Why a tensor gets its type, in words.
-    pub fn why(&self, step: &Step) -> String {
+    pub(crate) fn why(&self, step: &Step) -> String {
         match step.reason {
             Reason::Override(i) => format!("rule `{}`", self.rules[i]),
             reason => reason.to_string(),
@@ -205,7 +211,7 @@ impl Plan {
     }
 
     /// The tensors of the output.
-    pub fn specs(&self) -> Vec<TensorSpec> {
+    pub(crate) fn specs(&self) -> Vec<TensorSpec> {
         let spec = |s: &Step| TensorSpec {
             n_bytes: Some(s.n_bytes()),
             ..TensorSpec::new(s.name.clone(), s.source.shape, s.to.id)
@@ -214,22 +220,22 @@ impl Plan {
     }
 
     /// Bytes of all tensors.
-    pub fn data_bytes(&self) -> u64 {
+    pub(crate) fn data_bytes(&self) -> u64 {
         self.steps.iter().map(Step::n_bytes).sum()
     }
 
     /// Elements of all tensors.
-    pub fn n_elems(&self) -> u64 {
+    pub(crate) fn n_elems(&self) -> u64 {
         self.steps.iter().map(|s| s.source.shape.n_elems()).sum()
     }
 
     /// Bits of storage for each weight, over all tensors.
-    pub fn bits_per_weight(&self) -> f64 {
+    pub(crate) fn bits_per_weight(&self) -> f64 {
         self.data_bytes() as f64 * 8.0 / self.n_elems().max(1) as f64
     }
 
     /// What fallback types add to [`Plan::bits_per_weight`].
-    pub fn fallback_bits_per_weight(&self) -> f64 {
+    pub(crate) fn fallback_bits_per_weight(&self) -> f64 {
         let more = self.data_bytes() as f64 - self.bytes_without_fallback as f64;
         more * 8.0 / self.n_elems().max(1) as f64
     }
@@ -339,7 +345,7 @@ impl Planner<'_> {
         let Some(mut to) = choice.type_name.filter(|t| from.name != *t) else {
             return step;
         };
-        if let Some(up) = self.raised(&mut step, to) {
+        if let Some(up) = self.raised(&step, to) {
             step.reason = Reason::Raised(to);
             to = up;
         }
@@ -380,31 +386,6 @@ impl Planner<'_> {
             self.problems.some(&step.name, what);
         }
     }
-}
-
-/// A record for a type that this build does not know, by which its bytes can be copied: a row is a block. `None` if
-/// the bytes that lie there are not whole rows.
-fn opaque(tensor: &TensorInfo) -> Option<&'static Format> {
-    let (n_cols, n_rows) = (tensor.shape.n_cols(), tensor.shape.n_rows());
-    if n_cols == 0 || n_rows == 0 || !tensor.n_bytes.is_multiple_of(n_rows) {
-        return None;
-    }
-    let geometry = Geometry::blocks(
-        usize::try_from(n_cols).ok()?,
-        usize::try_from(tensor.n_bytes / n_rows).ok()?,
-    );
-    // A handful of small records, which live as long as the plan, that is, the program.
-    Some(Box::leak(Box::new(Format {
-        id: tensor.type_id,
-        name: Box::leak(tensor.type_name().into_boxed_str()),
-        geometry,
-        quantized: true,
-        requires_importance: false,
-        decode: None,
-        encode: None,
-        check: |_| None,
-        ..*registry::all()[0]
-    })))
 }
 
 /// A tensor that stays as it is.

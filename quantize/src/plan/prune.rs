@@ -79,12 +79,15 @@ impl Pruning {
             return;
         };
         let uint = |own: &str| metadata.get(&format!("{arch}.{own}")).and_then(Value::to_uint);
-        let n_next = uint("nextn_predict_layers").map_or(0, |n| n as usize);
-        let n_dense = uint("leading_dense_block_count").map_or(0, |n| n as usize);
+        let n_next = uint("nextn_predict_layers").map_or(0, to_usize);
+        let n_dense = uint("leading_dense_block_count").map_or(0, to_usize);
         let gone = |test: &dyn Fn(usize) -> bool| self.gone.iter().filter(|&&l| test(l)).count() as u64;
         let less = [
             ("block_count", self.gone.len() as u64),
-            ("nextn_predict_layers", gone(&|l| l + n_next >= self.n_layer)),
+            (
+                "nextn_predict_layers",
+                gone(&|l| l.saturating_add(n_next) >= self.n_layer),
+            ),
             ("leading_dense_block_count", gone(&|l| l < n_dense)),
         ];
         let prefix = format!("{arch}.");
@@ -104,30 +107,44 @@ impl Pruning {
 
     /// An array with an element a layer, without those of the layers that go.
     fn shorten(&self, all: &Array) -> Option<Array> {
-        fn keep<T: Copy>(this: &Pruning, values: &[T]) -> Option<Vec<T>> {
-            let left = values.iter().enumerate();
-            (values.len() == this.n_layer).then(|| {
-                left.filter(|(i, _)| this.gone.binary_search(i).is_err())
-                    .map(|(_, v)| *v)
-                    .collect()
-            })
+        fn keep<T>(this: &Pruning, values: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+            let left = values.into_iter().enumerate();
+            left.filter(|(i, _)| this.gone.binary_search(i).is_err())
+                .map(|(_, v)| v)
         }
-        match all {
-            Array::U32(v) => keep(self, v).map(Array::U32),
-            Array::I32(v) => keep(self, v).map(Array::I32),
-            Array::F32(v) => keep(self, v).map(Array::F32),
-            Array::Bool(v) => keep(self, v).map(Array::Bool),
-            Array::U64(v) => keep(self, v).map(Array::U64),
-            _ => None,
+        fn copies<T: Copy>(this: &Pruning, values: &[T]) -> Vec<T> {
+            keep(this, values.iter().copied()).collect()
         }
+        (all.len() == self.n_layer).then(|| match all {
+            Array::U8(v) => Array::U8(copies(self, v)),
+            Array::I8(v) => Array::I8(copies(self, v)),
+            Array::U16(v) => Array::U16(copies(self, v)),
+            Array::I16(v) => Array::I16(copies(self, v)),
+            Array::U32(v) => Array::U32(copies(self, v)),
+            Array::I32(v) => Array::I32(copies(self, v)),
+            Array::F32(v) => Array::F32(copies(self, v)),
+            Array::Bool(v) => Array::Bool(copies(self, v)),
+            Array::U64(v) => Array::U64(copies(self, v)),
+            Array::I64(v) => Array::I64(copies(self, v)),
+            Array::F64(v) => Array::F64(copies(self, v)),
+            Array::String(v) => Array::String(keep(self, v.iter_bytes()).collect()),
+            Array::Array(v) => Array::Array(keep(self, v.iter().cloned()).collect()),
+        })
     }
 }
 
-/// A number of the same type as `like`, which is at least as large.
+/// A count from a file; more than any model has where it is more than the machine can count.
+fn to_usize(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+/// `n` as a number of the type of `like`, an integer that is at least as large.
 fn number(like: &Value, n: u64) -> Value {
     match like {
         Value::U8(_) => Value::U8(n as u8),
+        Value::I8(_) => Value::I8(n as i8),
         Value::U16(_) => Value::U16(n as u16),
+        Value::I16(_) => Value::I16(n as i16),
         Value::I32(_) => Value::I32(n as i32),
         Value::I64(_) => Value::I64(n as i64),
         Value::U64(_) => Value::U64(n),
@@ -174,6 +191,66 @@ mod tests {
         for (layers, part) in [(vec![3], "below 3"), (vec![0, 1, 2], "none of 3 layers")] {
             let text = Pruning::new(&layers, &m).unwrap_err().to_string();
             assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_and_arrays_keep_their_types() {
+        let arrays = |n: u8| -> [Array; 13] {
+            let all = || (0..3_u8).filter(move |i| n == 3 || *i != 1);
+            [
+                Array::U8(all().collect()),
+                Array::I8(all().map(|i| i as i8).collect()),
+                Array::U16(all().map(u16::from).collect()),
+                Array::I16(all().map(i16::from).collect()),
+                Array::U32(all().map(u32::from).collect()),
+                Array::I32(all().map(i32::from).collect()),
+                Array::U64(all().map(u64::from).collect()),
+                Array::I64(all().map(i64::from).collect()),
+                Array::F32(all().map(f32::from).collect()),
+                Array::F64(all().map(f64::from).collect()),
+                Array::Bool(all().map(|i| i == 0).collect()),
+                Array::String(all().map(|i| i.to_string()).collect()),
+                Array::Array(all().map(|i| Array::U8(vec![i])).collect()),
+            ]
+        };
+        let counts = |n: u8| -> [Value; 8] {
+            [
+                Value::U8(n),
+                Value::I8(n as i8),
+                Value::U16(n.into()),
+                Value::I16(n.into()),
+                Value::U32(n.into()),
+                Value::I32(n.into()),
+                Value::U64(n.into()),
+                Value::I64(n.into()),
+            ]
+        };
+        for (count, less) in counts(3).into_iter().zip(counts(2)) {
+            let mut m = Metadata::new();
+            m.set(key::ARCHITECTURE, "glm".into());
+            m.set("glm.block_count", count);
+            for (i, array) in arrays(3).into_iter().enumerate() {
+                m.set(format!("glm.{i}"), Value::Array(array));
+            }
+            Pruning::new(&[1], &m).unwrap().apply(&mut m);
+            assert_eq!(m.get("glm.block_count"), Some(&less));
+            for (i, array) in arrays(2).into_iter().enumerate() {
+                assert_eq!(m.get(&format!("glm.{i}")), Some(&Value::Array(array)));
+            }
+        }
+    }
+
+    #[test]
+    fn counts_beyond_all_layers_are_no_sum_that_overflows() {
+        let mut m = Metadata::new();
+        m.set(key::ARCHITECTURE, "glm".into());
+        m.set("glm.block_count", 3_u32.into());
+        m.set("glm.nextn_predict_layers", u64::MAX.into());
+        m.set("glm.leading_dense_block_count", u64::MAX.into());
+        Pruning::new(&[1], &m).unwrap().apply(&mut m);
+        for key in ["glm.nextn_predict_layers", "glm.leading_dense_block_count"] {
+            assert_eq!(m.get(key), Some(&Value::U64(u64::MAX - 1)));
         }
     }
 }

@@ -60,7 +60,7 @@ const KEPT_FOR_ARCH: &[(&str, &[&str])] = &[(
 )];
 
 /// Whether a tensor is quantized.
-pub fn is_quantized(arch: &str, name: &str, shape: &Shape) -> bool {
+pub(crate) fn is_quantized(arch: &str, name: &str, shape: &Shape) -> bool {
     let n_dims = shape.dims().iter().rposition(|&d| d != 1).map_or(0, |i| i + 1);
     let for_arch = KEPT_FOR_ARCH
         .iter()

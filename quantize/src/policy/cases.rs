@@ -3,6 +3,7 @@
 use gguf::Shape;
 use gguf_models::file_type;
 
+use super::mixture::ROWS;
 use super::tests::{facts, shape, wish};
 use super::*;
 
@@ -319,7 +320,7 @@ fn heads_stacks_and_fallbacks() {
 /// A row that no case reaches is not tested.
 #[test]
 fn every_row_decides_in_some_case() {
-    let mut missed: Vec<&MixtureRow> = MIXTURES.iter().collect();
+    let mut missed: Vec<&MixtureRow> = ROWS.iter().collect();
     let mut reach = |setting: &str, facts: &Facts, names: &[String], shape: &Shape| {
         let name = setting.trim_end_matches('+');
         let context = rules::Context {

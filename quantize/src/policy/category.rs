@@ -2,7 +2,7 @@
 
 /// The kinds of tensors that the rules treat alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Category {
+pub(crate) enum Category {
     /// The output head.
     Output,
     /// Embeddings that are looked up by token.
@@ -44,7 +44,7 @@ const FRAGMENTS: &[(&str, Category)] = &[
 
 impl Category {
     /// Words for it in plans.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Output => "output",
             Self::TokenEmbd => "token_embd",
@@ -62,7 +62,7 @@ impl Category {
     }
 
     /// The category of a tensor's full name.
-    pub fn of(name: &str) -> Self {
+    pub(crate) fn of(name: &str) -> Self {
         match name {
             "output.weight" => Self::Output,
             "token_embd.weight" | "per_layer_token_embd.weight" => Self::TokenEmbd,
@@ -74,13 +74,13 @@ impl Category {
     }
 
     /// Whether the tensor holds values of attention, alone or with others.
-    pub fn is_v_like(self) -> bool {
+    pub(crate) fn is_v_like(self) -> bool {
         matches!(self, Self::AttnV | Self::AttnQkv | Self::AttnKvB)
     }
 }
 
 /// The layer that a name belongs to: `N` of `blk.N.`.
-pub fn layer_of(name: &str) -> Option<usize> {
+pub(crate) fn layer_of(name: &str) -> Option<usize> {
     let rest = name.strip_prefix("blk.")?;
     let (digits, _) = rest.split_once('.')?;
     digits
@@ -91,6 +91,6 @@ pub fn layer_of(name: &str) -> Option<usize> {
 
 /// The order in which tensors are processed and stored: those outside layers first, then layer by layer,
 /// names in byte order. The rules count tensors in this order.
-pub fn order_key(name: &str) -> (Option<usize>, &str) {
+pub(crate) fn order_key(name: &str) -> (Option<usize>, &str) {
     (layer_of(name), name)
 }

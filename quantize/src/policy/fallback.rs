@@ -80,7 +80,7 @@ pub(super) fn block_elems(name: &str) -> Option<u64> {
 }
 
 /// Whether rows of `n_cols` elements are whole blocks of a type.
-pub fn fits(n_cols: u64, name: &str) -> bool {
+pub(crate) fn fits(n_cols: u64, name: &str) -> bool {
     block_elems(name).is_some_and(|b| n_cols.is_multiple_of(b))
 }
 
@@ -96,7 +96,7 @@ pub(super) fn fit(n_cols: u64, name: &'static str) -> Option<&'static str> {
 }
 
 /// The next type up that does without importance, for a type that cannot.
-pub fn raised(name: &str) -> Option<&'static str> {
+pub(crate) fn raised(name: &str) -> Option<&'static str> {
     match ROWS.iter().find(|r| r.name == name)?.importance {
         Else(up) => Some(up),
         Ignored | Better => None,
@@ -104,7 +104,7 @@ pub fn raised(name: &str) -> Option<&'static str> {
 }
 
 /// Whether the encoder of a type looks at importance.
-pub fn is_weighted(name: &str) -> bool {
+pub(crate) fn is_weighted(name: &str) -> bool {
     ROWS.iter()
         .find(|r| r.name == name)
         .is_none_or(|r| r.importance != Ignored)

@@ -16,7 +16,7 @@ use When::{
 
 /// Something that must hold for a row to decide. Layers are counted as [`super::rules`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub(crate) enum When {
     /// The architecture.
     Arch(&'static str),
     /// Another architecture than this.
@@ -79,15 +79,15 @@ impl std::fmt::Display for When {
 
 /// One row.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Row {
+pub(crate) struct Row {
     /// Names of file types; empty for all.
-    pub file_types: &'static [&'static str],
+    pub(crate) file_types: &'static [&'static str],
     /// Roles; empty for all. A tied embedding has the role of the output head.
-    pub roles: &'static [Category],
+    pub(crate) roles: &'static [Category],
     /// What must hold besides, all of it.
-    pub when: &'static [When],
+    pub(crate) when: &'static [When],
     /// Name of the tensor type.
-    pub to: &'static str,
+    pub(crate) to: &'static str,
 }
 
 impl std::fmt::Display for Row {
@@ -153,7 +153,7 @@ const EIGHT_EXPERTS: &[&str] = &[
 
 /// The mixtures.
 #[rustfmt::skip]
-pub static ROWS: &[Row] = &[
+pub(crate) static ROWS: &[Row] = &[
     row(ANY, ALL, &[Arch("glm5-next"), Name(&["attn_q_a", "attn_q_b", "nextn.eh_proj"])], "Q8_0"),
 
     // The output head, and the embedding that serves as one.

@@ -21,33 +21,33 @@ mod rules;
 use gguf::{Array, Metadata, Shape, Value};
 use gguf_models::file_type::FileType;
 
-pub use allow::is_quantized;
-pub use category::{Category, layer_of, order_key};
-pub use fallback::{fits, is_weighted, raised};
-pub use mixture::{ROWS as MIXTURES, Row as MixtureRow, When};
+pub(crate) use allow::is_quantized;
+pub(crate) use category::{Category, layer_of, order_key};
+pub(crate) use fallback::{fits, is_weighted, raised};
+pub(crate) use mixture::Row as MixtureRow;
 
 /// What the rules need to know of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// `general.architecture`.
-    pub arch: String,
+    pub(crate) arch: String,
     /// Layers, those for further predictions included.
-    pub n_layer: usize,
+    pub(crate) n_layer: usize,
     /// Experts of a layer, 0 if there are none.
-    pub n_expert: usize,
+    pub(crate) n_expert: usize,
     /// Query heads of the first layer.
-    pub n_head: usize,
+    pub(crate) n_head: usize,
     /// Key and value heads of the first layer.
-    pub n_head_kv: usize,
+    pub(crate) n_head_kv: usize,
     /// Tensors that hold values of attention.
-    pub n_v_like: usize,
+    pub(crate) n_v_like: usize,
     /// Whether the token embedding serves as output.
-    pub tied: bool,
+    pub(crate) tied: bool,
 }
 
 impl Facts {
     /// Reads `{arch}.*` keys and looks through the names of all tensors.
-    pub fn new<'a>(metadata: &Metadata, names: impl Iterator<Item = &'a str>) -> gguf::Result<Self> {
+    pub(crate) fn new<'a>(metadata: &Metadata, names: impl Iterator<Item = &'a str>) -> gguf::Result<Self> {
         let arch = metadata
             .string(gguf::key::ARCHITECTURE)?
             .ok_or_else(|| gguf::Error::Key {
@@ -110,37 +110,37 @@ fn first_uint(metadata: &Metadata, key: &str) -> gguf::Result<Option<usize>> {
 
 /// A pattern and the type that tensors whose name it is found in get.
 #[derive(Clone, Debug)]
-pub struct Override {
+pub(crate) struct Override {
     /// The rule as the user wrote it, for messages.
-    pub text: String,
+    pub(crate) text: String,
     /// Searched in the name, any case.
-    pub pattern: regex::Regex,
+    pub(crate) pattern: regex::Regex,
     /// Name of the tensor type.
-    pub type_name: &'static str,
+    pub(crate) type_name: &'static str,
 }
 
 /// What the user wants.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub(crate) struct Wish {
     /// The file type; `None` keeps every tensor that no other wish names.
-    pub file_type: Option<&'static FileType>,
+    pub(crate) file_type: Option<&'static FileType>,
     /// Whether importance is at hand: a few rules spend fewer bits then.
-    pub has_imatrix: bool,
+    pub(crate) has_imatrix: bool,
     /// The base type for everything instead of the mixture.
-    pub pure: bool,
+    pub(crate) pure: bool,
     /// Whether the output head is kept as it is.
-    pub leave_output: bool,
+    pub(crate) leave_output: bool,
     /// Type of `output.weight`.
-    pub output_type: Option<&'static str>,
+    pub(crate) output_type: Option<&'static str>,
     /// Type of the token embeddings.
-    pub token_embd_type: Option<&'static str>,
+    pub(crate) token_embd_type: Option<&'static str>,
     /// Rules in order; the first that matches decides.
-    pub overrides: Vec<Override>,
+    pub(crate) overrides: Vec<Override>,
 }
 
 /// Why a tensor gets its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub(crate) enum Reason {
     /// Never quantized, or left alone by request.
     Kept,
     /// The file type's base type.
@@ -173,16 +173,16 @@ impl std::fmt::Display for Reason {
 
 /// The decision for one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub(crate) struct Choice {
     /// The type's name; `None` keeps what it has.
-    pub type_name: Option<&'static str>,
+    pub(crate) type_name: Option<&'static str>,
     /// Why.
-    pub reason: Reason,
+    pub(crate) reason: Reason,
 }
 
 /// Decides tensor after tensor, in processing order.
 #[derive(Debug)]
-pub struct Policy<'a> {
+pub(crate) struct Policy<'a> {
     facts: &'a Facts,
     wish: &'a Wish,
     counts: rules::Counts,
@@ -191,7 +191,7 @@ pub struct Policy<'a> {
 
 impl<'a> Policy<'a> {
     /// Nothing decided yet.
-    pub fn new(facts: &'a Facts, wish: &'a Wish) -> Self {
+    pub(crate) fn new(facts: &'a Facts, wish: &'a Wish) -> Self {
         Self {
             facts,
             wish,
@@ -201,12 +201,12 @@ impl<'a> Policy<'a> {
     }
 
     /// How many quantizable tensors each override's pattern was found in, whether it decided or not.
-    pub fn matches(&self) -> &[usize] {
+    pub(crate) fn matches(&self) -> &[usize] {
         &self.matches
     }
 
     /// The type for a tensor (dimensions row length first). Errors name the tensor.
-    pub fn choose(&mut self, name: &str, shape: &Shape) -> Result<Choice, String> {
+    pub(crate) fn choose(&mut self, name: &str, shape: &Shape) -> Result<Choice, String> {
         let wish = self.wish;
         let category = Category::of(name);
         let kept = Choice {

@@ -8,15 +8,6 @@ fn metadata(f: &Fixture, name: &str) -> gguf::Metadata {
     GgufFile::open(&f.path(name)).unwrap().metadata.clone()
 }
 
-fn succeeds(f: &Fixture, args: &str) {
-    let out = f.run(&format!("{args} --quiet"));
-    assert!(
-        out.status.success(),
-        "{args}: {}",
-        String::from_utf8_lossy(&out.stderr)
-    );
-}
-
 /// Four layers, a number of key heads for each, and a matrix with something else for every layer.
 fn four_layers(f: &Fixture) {
     let names: Vec<String> = (0..4)

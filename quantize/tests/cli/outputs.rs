@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gguf::GgufFile;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, succeeds};
 
 /// Tensors with their types and bytes, by name.
 fn tensors(path: &Path) -> Vec<(String, String, Vec<u8>)> {
@@ -31,15 +31,6 @@ fn files(f: &Fixture, prefix: &str) -> Vec<(String, Vec<u8>)> {
     names
         .map(|n| (n.clone(), std::fs::read(f.path(&n)).unwrap()))
         .collect()
-}
-
-fn succeeds(f: &Fixture, args: &str) {
-    let out = f.run(&format!("{args} --quiet"));
-    assert!(
-        out.status.success(),
-        "{args}: {}",
-        String::from_utf8_lossy(&out.stderr)
-    );
 }
 
 #[test]

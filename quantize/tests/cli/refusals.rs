@@ -55,11 +55,17 @@ fn inputs_that_are_not_sound() {
     );
 }
 
+/// A model and a matrix that belongs to it.
+fn with_importance() -> Fixture {
+    let f = Fixture::new();
+    imatrix(256).write_gguf(&f.path("good.gguf"), false, &[]).unwrap();
+    f
+}
+
 #[test]
 fn importance_that_does_not_belong() {
-    let f = Fixture::new();
+    let f = with_importance();
     let write = |name: &str, m: &Imatrix| m.write_gguf(&f.path(name), false, &[]).unwrap();
-    write("good.gguf", &imatrix(256));
     write("short.gguf", &imatrix(64));
     let mut other = imatrix(256);
     other.entries = other
@@ -85,6 +91,23 @@ fn importance_that_does_not_belong() {
         1,
         &["`other.gguf` is of another model"],
     );
+    f.refuses(
+        "--imatrix nan.dat in.gguf out.gguf Q4_0",
+        1,
+        &["`blk.0.ffn_up_exps.weight`", "matrix 1", "NaN"],
+    );
+    f.refuses("--imatrix in.gguf in.gguf out.gguf Q4_0", 1, &["in.gguf"]);
+    f.refuses("--imatrix absent in.gguf out.gguf Q4_0", 2, &["absent"]);
+    f.refuses(
+        "--imatrix good.gguf in.gguf good.gguf Q4_0 --force",
+        2,
+        &["same file as the input `good.gguf`"],
+    );
+}
+
+#[test]
+fn importance_that_covers_some_or_nothing() {
+    let f = with_importance();
     for (option, code) in [
         ("--include-weights nothing.has.this", 2),
         ("--exclude-weights blk", 2),
@@ -99,19 +122,6 @@ fn importance_that_does_not_belong() {
             ],
         );
     }
-    f.refuses(
-        "--imatrix nan.dat in.gguf out.gguf Q4_0",
-        1,
-        &["`blk.0.ffn_up_exps.weight`", "matrix 1", "NaN"],
-    );
-    f.refuses("--imatrix in.gguf in.gguf out.gguf Q4_0", 1, &["in.gguf"]);
-    f.refuses("--imatrix absent in.gguf out.gguf Q4_0", 2, &["absent"]);
-    f.refuses(
-        "--imatrix good.gguf in.gguf good.gguf Q4_0 --force",
-        2,
-        &["same file as the input `good.gguf`"],
-    );
-
     let plan = f.json("--dry-run --imatrix good.gguf in.gguf out.gguf Q4_0");
     let notes = plan["notes"].to_string();
     assert!(
@@ -199,6 +209,11 @@ fn the_users_types_win_wherever_they_stand() {
         f.planned("in.gguf o Q4_0 --token-embedding-type q8_0", "token_embd.weight"),
         "Q8_0"
     );
+}
+
+#[test]
+fn rules_without_effect_and_types_that_do_not_fit() {
+    let f = Fixture::new();
     let plan = f.json("--dry-run in.gguf o Q4_0 --tensor-type attn=q8_0 --tensor-type attn_v=q5_0");
     assert!(
         plan["notes"]
