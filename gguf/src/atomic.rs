@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Access;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use tempfile::{NamedTempFile, TempPath};
@@ -234,7 +235,7 @@ pub(crate) fn write_journal(path: &Path, bytes: &[u8]) -> Result<()> {
     };
     if let Err(e) = write() {
         drop(std::fs::remove_file(&part));
-        return Err(write_error(e, path));
+        return Err(disk_error(e, path, None, None));
     }
     sync_folder(folder_of(path))
 }
@@ -405,7 +406,18 @@ fn check_name(path: &Path, folder: &Path) -> Result<()> {
 
 pub(crate) fn check_folder(path: &Path, folder: &Path) -> Result<()> {
     if !folder.is_dir() {
-        let why = format!("the folder `{}` does not exist: create it", folder.display());
+        let why = match folder.symlink_metadata() {
+            Ok(_) => format!("`{}` is no folder: give another one", folder.display()),
+            Err(_) => format!("the folder `{}` does not exist: create it", folder.display()),
+        };
+        return Err(refuse(path, &why));
+    }
+    if let Err(e) = rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        let e = io::Error::from(e);
+        let why = format!(
+            "nothing can be written in `{}`: {e}: give another folder",
+            folder.display()
+        );
         return Err(refuse(path, &why));
     }
     check_name(path, folder)

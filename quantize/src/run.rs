@@ -148,7 +148,7 @@ impl Run<'_> {
         } else {
             Outputs::check(&request).map(drop).map_err(Failure::from)
         };
-        let checked = checked.and_then(|()| self.check_report(&outputs, &inputs));
+        let checked = checked.and_then(|()| self.check_report(&request));
         if self.args.dry_run {
             self.talk();
             self.print(&[], None)?;
@@ -262,13 +262,12 @@ impl Run<'_> {
 
     /// As many threads as were asked for, or as memory allows.
     fn pool(&self) -> Result<ThreadPool> {
-        let least = engine::least_memory(&self.targets())?.max(1);
-        let max = self.max_memory();
+        let least = self.least_memory()?;
+        let max = self.args.max_memory();
         if least > max {
             return Err(Failure::Usage(format!(
-                "--max-memory: the largest rows need {} for one thread, found {}",
-                human_bytes(least.saturating_mul(4).div_ceil(3)),
-                human_bytes(self.args.max_memory())
+                "--max-memory: the largest rows need {least} bytes ({}) for one thread, found {max}",
+                human_bytes(least)
             )));
         }
         let pool = gguf_cli::thread_pool(self.job.threads)?;
@@ -283,9 +282,12 @@ impl Run<'_> {
         gguf_cli::thread_pool(affordable)
     }
 
-    /// Bytes for the tasks in work: what the program itself takes is left out.
-    fn max_memory(&self) -> u64 {
-        self.args.max_memory() / 4 * 3
+    /// Bytes of `--max-memory` that one thread needs: for the largest rows, and a third as much for all else.
+    fn least_memory(&self) -> Result<u64> {
+        Ok(engine::least_memory(&self.targets())?
+            .saturating_mul(4)
+            .div_ceil(3)
+            .max(1))
     }
 
     /// Writes all bytes of the outputs but the first `done` rows. Returns what sampled rows lost, for each target and
@@ -309,7 +311,7 @@ impl Run<'_> {
             targets: &targets,
             outputs,
             importances,
-            max_memory: self.max_memory(),
+            max_memory: self.args.max_memory() / 4 * 3,
             first_checkpoint: engine::FIRST_CHECKPOINT,
             progress: &|n| {
                 pace.add(n);
@@ -386,15 +388,11 @@ impl Run<'_> {
     }
 
     /// Whether the file of `--report` can be written, and is none of those that this run makes.
-    fn check_report(&self, outputs: &[(PathBuf, u64)], inputs: &[&Path]) -> Result<()> {
+    fn check_report(&self, request: &OutputRequest<'_>) -> Result<()> {
         let Some(report) = &self.args.report else {
             return Ok(());
         };
-        let place = |path: &Path| {
-            let folder = gguf::atomic::folder_of(path).canonicalize().ok();
-            (folder, path.file_name().map(ToOwned::to_owned))
-        };
-        if outputs.iter().any(|(path, _)| place(path) == place(report)) {
+        if Outputs::uses(request, report) {
             let what = format!(
                 "--report `{}`: it is an output: choose another name",
                 report.display()
@@ -404,7 +402,7 @@ impl Run<'_> {
         Ok(AtomicFile::check_all(
             &[(report.clone(), 0)],
             self.args.output.force,
-            inputs,
+            request.inputs,
         )?)
     }
 
@@ -441,7 +439,7 @@ impl Run<'_> {
 
     fn needs(&self) -> Needs {
         // Where a tensor's rows make no sense the plan has failed already.
-        let least = engine::least_memory(&self.targets()).unwrap_or(0);
+        let least = self.least_memory().unwrap_or(0);
         Needs::of(&self.outputs(), self.args.max_memory(), least)
     }
 

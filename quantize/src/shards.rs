@@ -106,6 +106,11 @@ impl Shards {
         &self.paths
     }
 
+    /// Number of all files, another run's too.
+    pub(crate) fn n_files(&self) -> usize {
+        self.paths.len()
+    }
+
     /// Whether this run writes the file with the metadata.
     pub(crate) fn has_first(&self) -> bool {
         self.mine.start == 0 && !self.mine.is_empty()

@@ -92,6 +92,23 @@ impl Outputs {
         state(request, &files, is_new)
     }
 
+    /// Whether a path is that of an output or of what stands beside it while the run is at work.
+    pub fn uses(request: &Request<'_>, path: &Path) -> bool {
+        let place = |path: &Path| {
+            (
+                folder_of(path).canonicalize().ok(),
+                path.file_name().map(ToOwned::to_owned),
+            )
+        };
+        let wanted = place(path);
+        request.outputs.iter().map(Output::new).any(|o| {
+            let journal = o.journal();
+            [&o.path, &o.part, &journal]
+                .into_iter()
+                .any(|p| place(p) == wanted)
+        })
+    }
+
     /// Starts or continues a run.
     ///
     /// # Errors
@@ -124,6 +141,8 @@ impl Outputs {
                 this.remove_journal()?;
                 this.files.iter().skip(1).for_each(Output::remove);
                 this.files[0].adopt(lock)?;
+                // From here on another plan is told from this one.
+                this.note(Done::Part(0), this.made())?;
             }
         }
         Ok((this, start))
@@ -241,7 +260,7 @@ fn outputs(request: &Request<'_>) -> Result<Vec<Output>> {
     if request.outputs.is_empty() {
         return Err(Error::Output("no output is asked for".into()));
     }
-    request.outputs.iter().map(Output::new).collect()
+    Ok(request.outputs.iter().map(Output::new).collect())
 }
 
 /// How much is done, if the run may go on; marks the outputs whose part files belong to it. `is_new`: whether no run
@@ -284,6 +303,7 @@ fn state(request: &Request<'_>, files: &[Output], is_new: bool) -> Result<Start>
         file.set_made(made);
     }
     Ok(match journal.done {
+        Done::Part(0) => Start::New,
         Done::Part(n) => Start::At(n),
         Done::Complete => Start::Complete,
     })

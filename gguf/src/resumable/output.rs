@@ -31,22 +31,19 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new((path, n_bytes): &(PathBuf, u64)) -> Result<Self> {
+    pub(super) fn new((path, n_bytes): &(PathBuf, u64)) -> Self {
         let path = match path.symlink_metadata() {
-            Ok(meta) if meta.is_symlink() => path.canonicalize().map_err(|source| Error::Io {
-                action: "open",
-                path: path.clone(),
-                source,
-            })?,
+            // A link to nothing is refused later.
+            Ok(meta) if meta.is_symlink() => path.canonicalize().unwrap_or_else(|_| path.clone()),
             _ => path.clone(),
         };
-        Ok(Self {
+        Self {
             part: beside(&path, "part"),
             path,
             n_bytes: *n_bytes,
             made: AtomicBool::new(false),
             file: Mutex::new(None),
-        })
+        }
     }
 
     /// The journal of a run whose first output this is.

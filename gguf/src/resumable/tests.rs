@@ -54,7 +54,7 @@ fn outputs_appear_complete_or_not_at_all() {
     assert_eq!(start, Start::New);
     outputs.write_at(0, 97, b"end").unwrap();
     assert!(outputs.write_at(0, 98, b"end").is_err());
-    assert_eq!(run.files(), [".a.part"]);
+    assert_eq!(run.files(), [".a.journal", ".a.part"]);
     drop(outputs);
     assert_eq!(run.files(), [""; 0]);
 
@@ -222,4 +222,21 @@ fn a_part_that_the_journal_does_not_know_is_emptied() {
     assert_eq!(start, Start::At(1));
     outputs.publish().unwrap();
     assert_eq!(fs::read(&run.outputs[1].0).unwrap(), [0; 10]);
+}
+
+#[test]
+fn what_stands_beside_an_output_is_known_as_its_own() {
+    let run = Run::new();
+    let request = Request {
+        outputs: &run.outputs,
+        inputs: &[],
+        force: true,
+        resume: false,
+        plan: Digest::of(b""),
+    };
+    let path = |name: &str| run.dir.path().join(".").join(name);
+    for name in ["a", "b", ".a.part", ".b.part", ".a.journal"] {
+        assert!(Outputs::uses(&request, &path(name)), "{name}");
+    }
+    assert!(!Outputs::uses(&request, &path("c")));
 }

@@ -87,6 +87,7 @@ fn in_file(file: &GgufFile, error: Error) -> Error {
 /// Opens a container that says it is an importance matrix.
 fn open(source: Arc<dyn Source>) -> Result<GgufFile> {
     let file = GgufFile::from_source(source)?;
+    file.require_sound()?;
     let kind = file.metadata.string(GENERAL_TYPE);
     let kind = kind.map_err(|e| in_file(&file, e.into()))?;
     if kind != Some(KIND) {

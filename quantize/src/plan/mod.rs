@@ -178,6 +178,7 @@ impl Plan {
             rules: wish.overrides.iter().map(|r| r.text.clone()).collect(),
             problems: planner.problems,
         };
+        this.look_at_pairs(&source, request);
         let matches = planner.policy.matches().to_vec();
         this.look_at_rules(&wish, &matches, request.strict);
         this.look_at_fallbacks(request.strict);
@@ -238,6 +239,24 @@ impl Plan {
     pub(crate) fn fallback_bits_per_weight(&self) -> f64 {
         let more = self.data_bytes() as f64 - self.bytes_without_fallback as f64;
         more * 8.0 / self.n_elems().max(1) as f64
+    }
+
+    /// Overrides that give a key another type than it has, which loaders may not take.
+    fn look_at_pairs(&mut self, source: &Metadata, request: &Request) {
+        for (key, value) in &request.pairs {
+            let had = source.get(key).filter(|had| had.type_name() != value.type_name());
+            if let Some(had) = had {
+                self.warnings.push(format!(
+                    "--override-kv: `{key}` is {} in the source and becomes {}: loaders may not take it",
+                    had.type_name(),
+                    value.type_name()
+                ));
+            }
+        }
+        if self.steps.is_empty() {
+            self.warnings
+                .push("the model has no tensors: there is nothing to encode".to_owned());
+        }
     }
 
     /// Rules that match nothing, or nothing that is quantized, and rules that others come before.

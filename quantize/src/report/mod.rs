@@ -38,6 +38,9 @@ pub(crate) struct Report<'a> {
     outputs: Vec<String>,
     file_type: &'a str,
     bytes: u64,
+    /// Bytes of all shards, where this run writes only some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set_bytes: Option<u64>,
     data_bytes: u64,
     bits_per_weight: f64,
     tensors_chosen: usize,
@@ -156,6 +159,7 @@ pub(crate) fn of<'a>(job: &Job, view: &View<'a>) -> Report<'a> {
         needs,
         ..
     } = *view;
+    let mine = shards.outputs();
     let steps = plan.steps.iter().zip(shards.tensor_bytes());
     let tensors = steps.map(|(s, n_bytes)| Row {
         name: &s.name,
@@ -168,9 +172,10 @@ pub(crate) fn of<'a>(job: &Job, view: &View<'a>) -> Report<'a> {
     });
     Report {
         input: job.input.display().to_string(),
-        outputs: shards.paths().iter().map(|p| p.display().to_string()).collect(),
+        outputs: mine.iter().map(|(p, _)| p.display().to_string()).collect(),
         file_type: target.type_name,
-        bytes: shards.total_bytes(),
+        bytes: mine.iter().map(|(_, n)| n).sum(),
+        set_bytes: (mine.len() < shards.n_files()).then(|| shards.total_bytes()),
         data_bytes: plan.data_bytes(),
         bits_per_weight: plan.bits_per_weight(),
         tensors_chosen: plan.n_chosen,
@@ -237,22 +242,37 @@ pub(crate) fn summary(view: &View<'_>) -> String {
         plan, shards, took, ..
     } = *view;
     let time = took.map_or(String::new(), |t| format!(", {:.1} s", t.as_secs_f64()));
-    let path = shards
-        .paths()
+    let mine = shards.outputs();
+    let path = mine
         .first()
-        .map_or_else(String::new, |p| p.display().to_string());
-    let set = match shards.paths().len() {
-        1 => String::new(),
+        .map_or_else(String::new, |(p, _)| format!(" `{}`", p.display()));
+    let set = match mine.len() {
+        0 | 1 => String::new(),
         n => format!(" and {} more", n - 1),
     };
+    let of_set = if mine.len() == shards.n_files() {
+        String::new()
+    } else {
+        format!(
+            ", {} of {} of the set",
+            mine.len(),
+            count(shards.n_files() as u64, "shard")
+        )
+    };
+    let bytes = mine.iter().map(|(_, n)| n).sum();
+    let places = shards.places();
+    let steps = plan
+        .steps
+        .iter()
+        .zip(&places)
+        .filter(|(_, place)| place.is_some());
+    let (n_steps, n_encoded) = (steps.clone().count(), steps.filter(|(s, _)| !s.is_copy()).count());
     format!(
-        "{} `{path}`{set}: {}, {} bytes ({}), {:.3} bits per weight, {} of {} encoded{time}",
+        "{}{path}{set}: {}, {bytes} bytes ({}), {:.3} bits per weight, {n_encoded} of {} encoded{of_set}{time}",
         if took.is_some() { "wrote" } else { "would write" },
         view.target.type_name,
-        shards.total_bytes(),
-        human_bytes(shards.total_bytes()),
+        human_bytes(bytes),
         plan.bits_per_weight(),
-        plan.steps.iter().filter(|s| !s.is_copy()).count(),
-        count(plan.steps.len() as u64, "tensor"),
+        count(n_steps as u64, "tensor"),
     )
 }
