@@ -240,6 +240,16 @@ fn rounding_follows_its_rules_at_the_edges() {
 }
 
 #[test]
+fn codes_of_odd_numbers_are_limited_after_they_are_rounded() {
+    for (v, code) in [(-3.0, 0.0), (1.0, 0.0), (4.5, 2.0), (31.0, 15.0), (40.0, 15.0)] {
+        assert_eq!(odd_code(v, 15.0), code);
+    }
+    // The inverse of the unit of tiny scales is infinite: the bits of the reference wrap round to nothing.
+    assert_eq!(odd_code(f32::INFINITY, 15.0), 0.0);
+    assert_eq!(odd_code(f32::NAN, 15.0), 0.0);
+}
+
+#[test]
 fn extremes_keep_the_first_of_equals() {
     assert_eq!(signed_max(&[1.0, -2.0, 2.0]), -2.0);
     assert_eq!(signed_max(&[2.0, 1.0, -2.0]), 2.0);
