@@ -132,7 +132,7 @@ impl Run<'_> {
             resume: self.args.resume,
             plan: self.digest()?,
         };
-        if self.is_complete(&outputs)? {
+        if !Outputs::is_left(&request) && self.is_complete(&outputs)? {
             gguf_cli::say(
                 "complete already: the outputs are there with the heads that this command line gives them",
             );

@@ -92,6 +92,15 @@ impl Outputs {
         state(request, &files, is_new)
     }
 
+    /// Whether anything of a run stands beside the first output.
+    pub fn is_left(request: &Request<'_>) -> bool {
+        request.outputs.first().map(Output::new).is_some_and(|first| {
+            [first.journal(), first.part]
+                .iter()
+                .any(|path| path.symlink_metadata().is_ok())
+        })
+    }
+
     /// Whether a path is that of an output or of what stands beside it while the run is at work.
     pub fn uses(request: &Request<'_>, path: &Path) -> bool {
         let place = |path: &Path| {

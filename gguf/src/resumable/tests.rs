@@ -132,7 +132,15 @@ fn a_run_stopped_while_it_renames_is_completed() {
         for &i in published {
             fs::rename(beside(&run.outputs[i].0, "part"), &run.outputs[i].0).unwrap();
         }
-        let (outputs, start) = run.start(true, false, "plan").unwrap();
+        let request = Request {
+            outputs: &run.outputs,
+            inputs: &[],
+            force: false,
+            resume: true,
+            plan: Digest::of(b"plan"),
+        };
+        assert!(Outputs::is_left(&request));
+        let (outputs, start) = Outputs::start(&request).unwrap();
         assert_eq!(start, Start::Complete);
         outputs.publish().unwrap();
         assert_eq!(run.files(), ["a", "b"]);

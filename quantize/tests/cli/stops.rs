@@ -148,6 +148,12 @@ fn a_job_that_is_started_again_after_its_end_has_nothing_to_do() {
     assert!(again.status.success());
     assert!(String::from_utf8_lossy(&again.stderr).contains("complete already"));
     assert_eq!(changed(&shard), before);
+    // What a kill behind the last name left is looked at, not passed over.
+    let journal = f.path(".out-00002-of-00002.gguf.journal");
+    f.put(".out-00002-of-00002.gguf.journal", b"x");
+    let text = String::from_utf8(run("Q4_0").stderr).unwrap();
+    assert!(text.contains("expected the whole journal of a run"), "{text}");
+    std::fs::remove_file(journal).unwrap();
     // Another type makes another file, and so may a source that was written since.
     let text = String::from_utf8(run("Q4_1").stderr).unwrap();
     assert!(text.contains("exists already"), "{text}");
