@@ -125,24 +125,29 @@ impl Run<'_> {
         let outputs = self.outputs();
         let inputs = self.inputs();
         let sound = self.products.iter().try_for_each(|p| p.plan.check());
+        let marks = source::marks(self.file)?;
+        let least = self.least_memory();
+        // Where a tensor's rows make no sense the plan has failed already.
+        let least_or_none = least.as_ref().map_or(0, |n| *n);
+        let needs = Needs::of(&outputs, self.args.max_memory(), least_or_none);
         let request = OutputRequest {
             outputs: &outputs,
             inputs: &inputs,
             force: self.args.output.force,
             resume: self.args.resume,
-            plan: self.digest()?,
+            plan: self.digest(&marks),
         };
         if !Outputs::is_left(&request) && self.is_complete(&outputs)? {
             gguf_cli::say(
                 "complete already: the outputs are there with the heads that this command line gives them",
             );
             return if self.args.json {
-                self.print(&[], None)
+                self.print(needs, &[], None)
             } else {
                 Ok(())
             };
         }
-        let pool = self.pool();
+        let pool = least.and_then(|least| self.pool(least));
         let checked = if outputs.is_empty() {
             Ok(())
         } else {
@@ -150,19 +155,18 @@ impl Run<'_> {
         };
         let checked = checked.and_then(|()| self.check_report(&request));
         if self.args.dry_run {
-            self.talk();
-            self.print(&[], None)?;
+            self.talk(needs);
+            self.print(needs, &[], None)?;
             return sound.and(pool.map(drop)).and(checked);
         }
         sound?;
         let pool = pool.and_then(|pool| checked.map(|()| pool))?;
-        self.talk();
+        self.talk(needs);
         if outputs.is_empty() {
             gguf_cli::warn("this part has no shard to write: there are more parts than shards");
             return Ok(());
         }
         let begin = Instant::now();
-        let marks = source::marks(self.file)?;
         let (files, start) = Outputs::start(&request)?;
         let losses = match start {
             Start::Complete if self.args.report.is_some() => {
@@ -176,8 +180,8 @@ impl Run<'_> {
         self.check_source(&marks)?;
         files.publish()?;
         let took = begin.elapsed();
-        self.report(&losses)?;
-        self.print(&losses, Some(took))
+        self.report(needs, &inputs, &losses)?;
+        self.print(needs, &losses, Some(took))
     }
 
     /// Whether all outputs are there under their names, no older than what they are made of and with the heads that
@@ -215,7 +219,7 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Whether the source is what it was when the work began.
+    /// Whether the source is what it was when the run began.
     fn check_source(&self, marks: &[u8]) -> Result<()> {
         if source::marks(self.file)? == marks {
             return Ok(());
@@ -237,8 +241,8 @@ impl Run<'_> {
     }
 
     /// Digest of all that decides the outputs' bytes.
-    fn digest(&self) -> Result<Digest> {
-        let mut text = source::marks(self.file)?;
+    fn digest(&self, marks: &[u8]) -> Digest {
+        let mut text = marks.to_vec();
         for product in &self.products {
             for path in product.shards.paths() {
                 text.extend(path.as_os_str().as_encoded_bytes());
@@ -247,7 +251,7 @@ impl Run<'_> {
             // The heads have the recipe and the importance matrix's digest.
             product.shards.all_heads().for_each(|head| text.extend(head));
         }
-        Ok(Digest::of(&text))
+        Digest::of(&text)
     }
 
     fn targets(&self) -> Vec<engine::Target<'_>> {
@@ -260,9 +264,8 @@ impl Run<'_> {
         out
     }
 
-    /// As many threads as were asked for, or as memory allows.
-    fn pool(&self) -> Result<ThreadPool> {
-        let least = self.least_memory()?;
+    /// As many threads as were asked for, or as memory allows where one needs `least` bytes.
+    fn pool(&self, least: u64) -> Result<ThreadPool> {
         let max = self.args.max_memory();
         if least > max {
             return Err(Failure::Usage(format!(
@@ -359,13 +362,9 @@ impl Run<'_> {
     fn write_heads(&self, outputs: &Outputs, digests: Option<&[Digest]>) -> Result<()> {
         let mut no = 0;
         for product in &self.products {
-            let final_shards = match digests {
-                Some(digests) => product
-                    .shards
-                    .with_metadata(&with_digests(&product.plan.metadata, digests))?,
-                None => product.shards.clone(),
-            };
-            for head in final_shards.heads() {
+            let known = digests.map(|digests| with_digests(&product.plan.metadata, digests));
+            let known = known.map(|m| product.shards.with_metadata(&m)).transpose()?;
+            for head in known.as_ref().unwrap_or(&product.shards).heads() {
                 outputs.write_at(no, 0, head)?;
                 outputs.close(no)?;
                 no += 1;
@@ -374,11 +373,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn talk(&self) {
-        self.needs()
-            .warning()
-            .iter()
-            .for_each(|line| gguf_cli::warn(line));
+    fn talk(&self, needs: Needs) {
+        needs.warning().iter().for_each(|line| gguf_cli::warn(line));
         for product in &self.products {
             product.plan.warnings.iter().for_each(|line| gguf_cli::warn(line));
             if !self.args.talk.quiet {
@@ -407,21 +403,20 @@ impl Run<'_> {
     }
 
     /// Writes the file of `--report`.
-    fn report(&self, losses: &[Vec<Option<Loss>>]) -> Result<()> {
+    fn report(&self, needs: Needs, inputs: &[&Path], losses: &[Vec<Option<Loss>>]) -> Result<()> {
         let Some(path) = &self.args.report else {
             return Ok(());
         };
-        report::write_losses(
-            path,
-            self.args.output.force,
-            &self.inputs(),
-            self.job,
-            &self.views(losses, None),
-        )
+        let views = self.views(needs, losses, None);
+        report::write_losses(path, self.args.output.force, inputs, self.job, &views)
     }
 
-    fn views<'b>(&'b self, losses: &'b [Vec<Option<Loss>>], took: Option<Duration>) -> Vec<report::View<'b>> {
-        let needs = self.needs();
+    fn views<'b>(
+        &'b self,
+        needs: Needs,
+        losses: &'b [Vec<Option<Loss>>],
+        took: Option<Duration>,
+    ) -> Vec<report::View<'b>> {
         let view = |(i, p): (usize, &'b Product<'_>)| report::View {
             target: p.target,
             plan: &p.plan,
@@ -437,15 +432,9 @@ impl Run<'_> {
         self.products.iter().flat_map(|p| p.shards.outputs()).collect()
     }
 
-    fn needs(&self) -> Needs {
-        // Where a tensor's rows make no sense the plan has failed already.
-        let least = self.least_memory().unwrap_or(0);
-        Needs::of(&self.outputs(), self.args.max_memory(), least)
-    }
-
     /// The plan, or with `took` what was done.
-    fn print(&self, losses: &[Vec<Option<Loss>>], took: Option<Duration>) -> Result<()> {
-        let views = self.views(losses, took);
+    fn print(&self, needs: Needs, losses: &[Vec<Option<Loss>>], took: Option<Duration>) -> Result<()> {
+        let views = self.views(needs, losses, took);
         if self.args.json {
             return match (views.as_slice(), self.args.has_folder()) {
                 ([one], false) => print_json(&report::of(self.job, one)),

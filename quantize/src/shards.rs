@@ -121,13 +121,6 @@ impl Shards {
         self.layouts.iter().map(|l| l.total_bytes).sum()
     }
 
-    /// Bytes of each tensor, in order.
-    pub(crate) fn tensor_bytes(&self) -> impl Iterator<Item = u64> {
-        self.layouts
-            .iter()
-            .flat_map(|l| l.tensors.iter().map(|t| t.n_bytes))
-    }
-
     /// Where each tensor goes: the file, counted among those that this run writes, and the byte; `None` for those of
     /// other runs.
     pub(crate) fn places(&self) -> Vec<Option<(usize, u64)>> {

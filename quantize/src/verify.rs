@@ -3,12 +3,11 @@
 
 use gguf::GgufFile;
 use gguf::resumable::Outputs;
-use gguf_blocks::Importance;
 use gguf_cli::{Failure, Result};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::engine::{Importances, RowSizes, Target, encoder, row_bytes};
+use crate::engine::{Importances, RowSizes, Target, as_importance, encoder, row_bytes};
 use crate::plan::Step;
 
 /// One row of this many is looked at.
@@ -123,11 +122,7 @@ fn tensor(
         decoded.expect("the plan refuses types without a decoder");
         let values = &values[(row % unit) as usize * sizes.n_cols..][..sizes.n_cols];
         let weights = importances(step, step.matrix_of(row))?;
-        let importance = match weights.as_slice() {
-            [] => Importance::None,
-            weights => Importance::Column(weights),
-        };
-        encoder(step)(values, importance, &mut expected);
+        encoder(step)(values, as_importance(&weights), &mut expected);
         outputs.read_at(output, at + row * to as u64, &mut written)?;
         if written != expected {
             let name = &step.source.name;

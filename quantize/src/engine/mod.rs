@@ -9,6 +9,7 @@ mod fault;
 mod queue;
 mod task;
 
+use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ use crate::plan::Step;
 use queue::{Done, Queue, Stretch, Task};
 use task::{Scratch, Sink};
 
-pub(crate) use task::{Importances, RowSizes, encoder, row_bytes};
+pub(crate) use task::{Importances, RowSizes, as_importance, encoder, row_bytes};
 
 /// Bytes of a task where memory allows: rows in the source and in all targets' types.
 const TASK_BYTES: usize = 2 << 20;
@@ -43,6 +44,18 @@ pub(crate) struct Target<'a> {
     pub(crate) steps: &'a [Step],
     /// For each of them where it goes; `None` for those that are another run's.
     pub(crate) places: Vec<Option<Place>>,
+}
+
+impl Target<'_> {
+    /// Where a tensor goes; `None` if it is another run's.
+    fn sink(&self, step: usize) -> Option<Sink<'_>> {
+        let (output, at) = self.places[step]?;
+        Some(Sink {
+            step: &self.steps[step],
+            output,
+            at,
+        })
+    }
 }
 
 /// All there is to do. Targets have the same tensors in the same order.
@@ -131,24 +144,9 @@ impl Work<'_> {
 
     /// Does one task; returns the bytes read.
     fn one(&self, task: &Task, scratch: &mut Scratch) -> Result<u64> {
-        let live = self
-            .targets
-            .iter()
-            .filter_map(|t| Some((&t.steps[task.step], t.places[task.step]?)));
-        let mut writes: Vec<_> = live
-            .map(|(step, (output, at))| {
-                let write = move |bytes: &[u8]| -> Result<()> {
-                    let at = at + task.rows.start * row_bytes(step, step.to)? as u64;
-                    Ok(self.outputs.write_at(output, at, bytes)?)
-                };
-                (step, write)
-            })
-            .collect();
-        let mut sinks: Vec<Sink<'_>> = writes
-            .iter_mut()
-            .map(|(step, write)| Sink { step, write })
-            .collect();
-        task::run(self.file, task, &mut sinks, self.importances, scratch)
+        let sinks = self.targets.iter().filter_map(|t| t.sink(task.step));
+        let sinks: Vec<Sink<'_>> = sinks.collect();
+        task::run(self, task, &sinks, scratch)
     }
 
     /// Notes now and then what is on disk.
@@ -163,11 +161,9 @@ impl Work<'_> {
         }
         let done = shared.done.lock().expect("no thread panicked").up_to();
         let open_from = self.step_of(done);
-        let still_written = |output: usize| {
-            let places = self.targets.iter().flat_map(|t| &t.places[open_from..]);
-            places.flatten().any(|(o, _)| *o == output)
-        };
-        self.outputs.checkpoint(done, &|output| !still_written(output))?;
+        let places = self.targets.iter().flat_map(|t| &t.places[open_from..]);
+        let open: HashSet<usize> = places.flatten().map(|(output, _)| *output).collect();
+        self.outputs.checkpoint(done, &|output| !open.contains(&output))?;
         *last = (Instant::now(), LAST_CHECKPOINT.min(2 * pause));
         Ok(())
     }

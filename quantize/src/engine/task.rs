@@ -1,11 +1,11 @@
 //! The work on some rows of one tensor: read, decode, encode for each target, write.
 
-use gguf::GgufFile;
 use gguf_blocks::{Cpu, EncodeRow, Format, Importance, Unit};
 use gguf_cli::{Failure, Result};
 
 use crate::plan::Step;
 
+use super::Work;
 use super::fault::Fault;
 use super::queue::Task;
 
@@ -75,18 +75,13 @@ struct Known {
 /// One target's part in a task.
 pub(super) struct Sink<'a> {
     pub(super) step: &'a Step,
-    /// Takes the rows' bytes in the target's type.
-    pub(super) write: &'a mut dyn FnMut(&[u8]) -> Result<()>,
+    /// The output that takes the tensor, and the byte where it begins there.
+    pub(super) output: usize,
+    pub(super) at: u64,
 }
 
-/// Reads rows of a tensor and hands them to each sink in its type.
-pub(super) fn run(
-    file: &GgufFile,
-    task: &Task,
-    sinks: &mut [Sink<'_>],
-    importances: &Importances<'_>,
-    scratch: &mut Scratch,
-) -> Result<u64> {
+/// Reads rows of a tensor and writes them for each sink in its type. Returns the bytes read.
+pub(super) fn run(work: &Work<'_>, task: &Task, sinks: &[Sink<'_>], scratch: &mut Scratch) -> Result<u64> {
     let step = sinks.first().expect("a task has a target").step;
     let rows = &task.rows;
     let sizes = RowSizes::of(step)?;
@@ -94,20 +89,22 @@ pub(super) fn run(
     scratch
         .raw
         .resize(n_rows * sizes.from + step.from.geometry.tensor_trailer_bytes, 0);
-    file.read_tensor(&step.source, rows.start * sizes.from as u64, &mut scratch.raw)?;
+    let at = rows.start * sizes.from as u64;
+    work.file.read_tensor(&step.source, at, &mut scratch.raw)?;
     if sinks.iter().any(|s| s.step.is_copy())
         && let Some(fault) = Fault::in_rows(step.from, sizes.n_cols, rows.start, &scratch.raw)
     {
         return Err(fault.describe(step));
     }
-    encode(sizes, task, sinks, importances, scratch)?;
-    for (sink, encoded) in sinks.iter_mut().zip(&scratch.encoded) {
+    encode(sizes, task, sinks, work.importances, scratch)?;
+    for (sink, encoded) in sinks.iter().zip(&scratch.encoded) {
         let bytes = if sink.step.is_copy() {
             &scratch.raw
         } else {
             encoded
         };
-        (sink.write)(bytes)?;
+        let at = sink.at + rows.start * row_bytes(sink.step, sink.step.to)? as u64;
+        work.outputs.write_at(sink.output, at, bytes)?;
     }
     Ok(scratch.raw.len() as u64)
 }
@@ -169,10 +166,15 @@ fn known_importance<'a>(
         known.weights = importances(step, of.1)?;
         known.of = Some(of);
     }
-    Ok(match known.weights.as_slice() {
+    Ok(as_importance(&known.weights))
+}
+
+/// Weights of columns as encoders take them; none where there are none.
+pub(crate) fn as_importance(weights: &[f32]) -> Importance<'_> {
+    match weights {
         [] => Importance::None,
         weights => Importance::Column(weights),
-    })
+    }
 }
 
 /// The encoder of a step's type.

@@ -160,14 +160,13 @@ pub(crate) fn of<'a>(job: &Job, view: &View<'a>) -> Report<'a> {
         ..
     } = *view;
     let mine = shards.outputs();
-    let steps = plan.steps.iter().zip(shards.tensor_bytes());
-    let tensors = steps.map(|(s, n_bytes)| Row {
+    let tensors = plan.steps.iter().map(|s| Row {
         name: &s.name,
         shape: s.source.shape.dims(),
         from: s.from.name,
         to: s.to.name,
         reason: plan.why(s),
-        bytes: n_bytes,
+        bytes: s.n_bytes(),
         importance: s.coverage.share(),
     });
     Report {
@@ -208,8 +207,7 @@ pub(crate) fn plan(view: &View<'_>) -> String {
 fn table(view: &View<'_>) -> String {
     let steps = view.plan.steps.iter();
     let rows: Vec<Vec<String>> = steps
-        .zip(view.shards.tensor_bytes())
-        .map(|(s, n_bytes)| {
+        .map(|s| {
             let importance = match s.coverage {
                 Coverage::Unused => String::new(),
                 Coverage::Missing => "none".to_owned(),
@@ -225,7 +223,7 @@ fn table(view: &View<'_>) -> String {
                 to,
                 view.plan.why(s),
                 importance,
-                n_bytes.to_string(),
+                s.n_bytes().to_string(),
             ]
         })
         .collect();

@@ -1,6 +1,6 @@
 //! A plan summed up: by part of the model, by tensor type, and what it needs of the machine.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use gguf::atomic;
 use gguf_cli::{count, human_bytes};
@@ -108,14 +108,7 @@ pub(crate) struct Needs {
 impl Needs {
     /// `outputs` are names and bytes.
     pub(crate) fn of(outputs: &[(PathBuf, u64)], memory: u64, memory_least: u64) -> Self {
-        let folder = outputs.first().and_then(|(path, _)| path.parent());
-        let folder = folder.map(|f| {
-            if f.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                f
-            }
-        });
+        let folder = outputs.first().map(|(path, _)| atomic::folder_of(path));
         Self {
             memory,
             memory_least,
