@@ -16,12 +16,13 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use tempfile::{NamedTempFile, TempPath};
 
+use crate::digest::Digest;
 use crate::{Error, Result};
 
 /// Bytes that are gathered before a write.
 const BUFFER: usize = 1 << 20;
 
-/// Bytes of the final name that go into the name of the part file, which must stay below the usual limit of 255.
+/// Bytes of the final name that go into the names of what stands beside it, which must stay below the usual limit of 255.
 const PART_NAME_BYTES: usize = 200;
 
 /// Bytes of a name where the file system does not tell its limit.
@@ -73,7 +74,7 @@ impl AtomicFile {
             check_room(&path, &folder, needed, file_limit)?;
         }
         let part = tempfile::Builder::new()
-            .prefix(&part_prefix(&path))
+            .prefix(&format!("{}.", hidden(&path)))
             .suffix(".part")
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(&folder)
@@ -454,8 +455,15 @@ pub fn free_bytes(folder: &Path) -> Option<u64> {
     stat.f_bavail.checked_mul(stat.f_frsize)
 }
 
-/// `.NAME.`, so that a person knows what the part file belongs to.
-fn part_prefix(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    format!(".{}.", &name[..name.floor_char_boundary(PART_NAME_BYTES)])
+/// `.NAME`, the begin of the names of what stands beside a file while it is written, so that a person knows what it
+/// belongs to. Names that are too long or no text get a digest instead of what cannot be shown.
+pub(crate) fn hidden(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    let text = name.to_string_lossy();
+    let mut short = format!(".{}", &text[..text.floor_char_boundary(PART_NAME_BYTES)]);
+    if short.as_bytes()[1..] != *name.as_bytes() {
+        let digest = Digest::of(name.as_bytes()).to_string();
+        short.push_str(&digest[..16]);
+    }
+    short
 }

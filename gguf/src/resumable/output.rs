@@ -2,7 +2,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 
-use crate::atomic::{NO_FOLLOW, disk_error, folder_of};
-use crate::digest::Digest;
+use crate::atomic::{NO_FOLLOW, disk_error, folder_of, hidden};
 use crate::{Error, Result};
-
-/// Bytes of a name that go into the names of what stands beside it; a longer one is cut and gets a digest, because
-/// all must stay below the usual limit of 255.
-const NAME_BYTES: usize = 200;
 
 #[derive(Debug)]
 pub(super) struct Output {
@@ -190,14 +184,7 @@ pub(super) fn open_part(part: &Path) -> Result<File> {
     Err(Error::Output(what.into()))
 }
 
-/// `.NAME.KIND` beside a file. Names that are too long or no text get a digest instead of what cannot be shown.
+/// `.NAME.KIND` beside a file.
 pub(super) fn beside(path: &Path, kind: &str) -> PathBuf {
-    let name = path.file_name().unwrap_or_default();
-    let text = name.to_string_lossy();
-    let mut short = text[..text.floor_char_boundary(NAME_BYTES)].to_owned();
-    if short.as_bytes() != name.as_bytes() {
-        let digest = Digest::of(name.as_bytes()).to_string();
-        short.push_str(&digest[..16]);
-    }
-    folder_of(path).join(format!(".{short}.{kind}"))
+    folder_of(path).join(format!("{}.{kind}", hidden(path)))
 }
