@@ -32,6 +32,7 @@ mod outtype;
 mod plan;
 mod report;
 mod source;
+mod view;
 mod vocab;
 mod write;
 

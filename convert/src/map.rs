@@ -11,22 +11,10 @@ use gguf_models::{HParams, Role};
 use crate::Result;
 use crate::error::{Error, shortened};
 use crate::source::{Dtype, SourceTensor, Weights};
+use crate::view::{Select, View};
 
 /// How many names a message lists.
 const N_SHOWN: usize = 3;
-
-/// A stretch of a source file: whole rows, one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    /// Index into [`Weights::files`].
-    pub(crate) file: usize,
-    /// Number format there.
-    pub(crate) dtype: Dtype,
-    /// First byte in the file.
-    pub(crate) at: u64,
-    /// Elements.
-    pub(crate) n_elems: u64,
-}
 
 /// A tensor of the output.
 #[derive(Clone, Debug)]
@@ -37,8 +25,8 @@ pub(crate) struct Output {
     pub(crate) name: String,
     /// Dimensions, row length first.
     pub(crate) shape: Shape,
-    /// Its data, in order.
-    pub(crate) pieces: Vec<Piece>,
+    /// Its matrices, in order.
+    pub(crate) views: Vec<View>,
 }
 
 /// The experts of a layer seen so far: by the rule's place among the architecture's rules, then by expert.
@@ -137,18 +125,17 @@ fn require_weights(tensor: &SourceTensor) -> Result<()> {
 
 fn copy(role: Role, layer: usize, tensor: &SourceTensor) -> Result<Output> {
     let shape = gguf_shape(tensor, &tensor.shape)?;
-    let piece = Piece {
-        file: tensor.file,
-        dtype: tensor.dtype,
-        at: tensor.at,
-        n_elems: shape.n_elems(),
-    };
     Ok(Output {
         role,
         name: role.gguf_name(layer),
         shape,
-        pieces: vec![piece],
+        views: whole(tensor).collect(),
     })
+}
+
+/// Every matrix of a tensor as it is.
+fn whole(tensor: &SourceTensor) -> impl Iterator<Item = View> {
+    (0..tensor.n_matrices()).map(|i| View::whole(tensor.matrix(i)))
 }
 
 /// Cuts every matrix of `[.., 2 r, c]` into the rows of the first and of the second role.
@@ -165,22 +152,17 @@ fn split_rows(roles: [Role; 2], layer: usize, tensor: &SourceTensor) -> Result<[
         }
     };
     let shape = gguf_shape(tensor, &[stacked, &[rows, cols]].concat())?;
-    // The header's check has proved that twice this many elements lie in the file.
-    let n_elems = rows * cols;
-    let n_matrices: u64 = stacked.iter().product();
     Ok([0, 1].map(|half| {
-        let piece = |matrix| Piece {
-            file: tensor.file,
-            dtype: tensor.dtype,
-            at: tensor.at + (2 * matrix + half) * n_elems * tensor.dtype.bytes(),
-            n_elems,
-        };
         let role = roles[half as usize];
+        let view = |i| View {
+            rows: Select::span(half * rows, rows),
+            ..View::whole(tensor.matrix(i))
+        };
         Output {
             role,
             name: role.gguf_name(layer),
             shape,
-            pieces: (0..n_matrices).map(piece).collect(),
+            views: (0..tensor.n_matrices()).map(view).collect(),
         }
     }))
 }
@@ -243,19 +225,12 @@ fn stack_experts(
             }
             let stacked = [&[experts.len() as u64], first.shape.as_slice()].concat();
             let shape = gguf_shape(first, &stacked)?;
-            let n_elems = first.shape.iter().product();
-            let piece = |t: &&SourceTensor| Piece {
-                file: t.file,
-                dtype: t.dtype,
-                at: t.at,
-                n_elems,
-            };
-            let pieces = experts.iter().map(piece).collect();
+            let views = experts.iter().flat_map(|t| whole(t)).collect();
             Ok(Output {
                 role: rule.role,
                 name: rule.role.gguf_name(layer),
                 shape,
-                pieces,
+                views,
             })
         })
         .collect()

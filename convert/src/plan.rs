@@ -14,10 +14,11 @@ use serde_json::Value as Json;
 
 use crate::Result;
 use crate::error::{Error, shortened};
-use crate::map::{self, Output, Piece};
+use crate::map::{self, Output};
 use crate::name;
 use crate::outtype::OutType;
 use crate::source::{Weights, read_json, refuse_quantized};
+use crate::view::View;
 use crate::vocab::Vocabulary;
 
 const CONFIG: &str = "config.json";
@@ -45,8 +46,8 @@ pub(crate) struct PlannedTensor {
     pub(crate) name: String,
     /// Type in the output.
     pub(crate) format: &'static Format,
-    /// Where its rows are.
-    pub(crate) pieces: Vec<Piece>,
+    /// Its matrices, in order.
+    pub(crate) views: Vec<View>,
 }
 
 /// A whole conversion.
@@ -257,7 +258,7 @@ fn typed(
         tensors.push(PlannedTensor {
             name: output.name,
             format,
-            pieces: output.pieces,
+            views: output.views,
         });
     }
     Ok((specs, tensors))

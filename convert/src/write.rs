@@ -17,8 +17,8 @@ use rayon::prelude::*;
 
 use crate::Result;
 use crate::error::{Error, shortened};
-use crate::map::Piece;
 use crate::plan::{Plan, PlannedTensor};
+use crate::view::View;
 
 /// Elements of the largest chunk: a multiple of every block, 1 MiB as F32.
 const CHUNK_ELEMS: u64 = 1 << 18;
@@ -57,36 +57,36 @@ fn stream<W: Write + Send>(plan: &Plan, writer: &mut Writer<'_, W>, progress: &P
     }
 }
 
-/// A stretch of a tensor that is converted at once.
+/// Rows of a tensor that are converted at once.
 #[derive(Clone, Copy)]
 struct Chunk<'a> {
     tensor: &'a PlannedTensor,
-    piece: Piece,
-    /// First element, counted in the tensor.
+    view: &'a View,
+    /// First row, counted in the tensor.
     first: u64,
-    /// First element, counted in the piece.
-    first_in_piece: u64,
-    n_elems: u64,
+    /// First row, counted in the view.
+    first_in_view: u64,
+    n_rows: u64,
 }
 
 /// All chunks in the output's order.
 fn chunks(plan: &Plan) -> impl Iterator<Item = Chunk<'_>> {
     plan.tensors.iter().flat_map(|tensor| {
-        let starts = tensor.pieces.iter().scan(0, |end, piece| {
+        let starts = tensor.views.iter().scan(0, |end, view| {
             let start = *end;
-            *end += piece.n_elems;
-            Some((start, *piece))
+            *end += view.n_rows();
+            Some((start, view))
         });
-        starts.flat_map(move |(start, piece)| {
-            (0..piece.n_elems.div_ceil(CHUNK_ELEMS)).map(move |i| {
-                let first_in_piece = i * CHUNK_ELEMS;
-                let n_elems = CHUNK_ELEMS.min(piece.n_elems - first_in_piece);
+        starts.flat_map(move |(start, view)| {
+            let per_chunk = (CHUNK_ELEMS / view.n_cols().max(1)).max(1);
+            (0..view.n_rows().div_ceil(per_chunk)).map(move |i| {
+                let first_in_view = i * per_chunk;
                 Chunk {
                     tensor,
-                    piece,
-                    first: start + first_in_piece,
-                    first_in_piece,
-                    n_elems,
+                    view,
+                    first: start + first_in_view,
+                    first_in_view,
+                    n_rows: per_chunk.min(view.n_rows() - first_in_view),
                 }
             })
         })
@@ -103,15 +103,12 @@ struct Batch<'a> {
 /// What is needed only while a batch is made.
 #[derive(Default)]
 struct Scratch {
-    /// Bytes of sources that are not the output's.
-    raw: Vec<u8>,
     values: Vec<f32>,
 }
 
 /// A chunk with its parts of the buffers.
 struct Work<'a, 'b> {
     chunk: &'a Chunk<'a>,
-    raw: &'b mut [u8],
     values: &'b mut [f32],
     out: &'b mut [u8],
 }
@@ -121,8 +118,10 @@ impl<'a> Batch<'a> {
     fn take(&mut self, chunks: &mut std::iter::Peekable<impl Iterator<Item = Chunk<'a>>>, n_threads: usize) {
         self.chunks.clear();
         let mut room = CHUNK_ELEMS * n_threads as u64;
-        while let Some(chunk) = chunks.next_if(|c| c.n_elems <= room) {
-            room -= chunk.n_elems;
+        let mut is_first = true;
+        while let Some(chunk) = chunks.next_if(|c| is_first || c.n_elems() <= room) {
+            room = room.saturating_sub(chunk.n_elems());
+            is_first = false;
             self.chunks.push(chunk);
         }
     }
@@ -133,16 +132,13 @@ impl<'a> Batch<'a> {
         let sizes: Vec<_> = self.chunks.iter().map(Chunk::sizes).collect();
         let total = |part: fn(&Sizes) -> usize| sizes.iter().map(part).sum();
         self.out.resize(total(|s| s.out), 0);
-        scratch.raw.resize(total(|s| s.raw), 0);
         scratch.values.resize(total(|s| s.values), 0.0);
 
-        let (mut raw, mut values, mut out) =
-            (&mut scratch.raw[..], &mut scratch.values[..], &mut self.out[..]);
+        let (mut values, mut out) = (&mut scratch.values[..], &mut self.out[..]);
         let mut work = Vec::with_capacity(sizes.len());
         for (chunk, size) in self.chunks.iter().zip(&sizes) {
             work.push(Work {
                 chunk,
-                raw: raw.split_off_mut(..size.raw).expect(WHOLE),
                 values: values.split_off_mut(..size.values).expect(WHOLE),
                 out: out.split_off_mut(..size.out).expect(WHOLE),
             });
@@ -165,35 +161,28 @@ impl<'a> Batch<'a> {
 
 /// Lengths of a chunk's buffers.
 struct Sizes {
-    raw: usize,
     values: usize,
     out: usize,
 }
 
 impl Chunk<'_> {
-    fn source_format(&self) -> &'static Format {
-        self.piece.dtype.format().expect("the plan holds weights only")
+    fn n_elems(&self) -> u64 {
+        self.n_rows * self.view.n_cols()
     }
 
     /// Whether the source's bytes are the output's.
     fn is_copy(&self) -> bool {
-        self.source_format().id == self.tensor.format.id
+        self.view.native().is_some_and(|f| f.id == self.tensor.format.id)
     }
 
     fn sizes(&self) -> Sizes {
-        let out = n_bytes(self.tensor.format, self.n_elems);
-        if self.is_copy() {
-            Sizes {
-                raw: 0,
-                values: 0,
-                out,
-            }
-        } else {
-            Sizes {
-                raw: n_bytes(self.source_format(), self.n_elems),
-                values: self.n_elems as usize,
-                out,
-            }
+        Sizes {
+            values: if self.is_copy() {
+                0
+            } else {
+                self.n_elems() as usize
+            },
+            out: n_bytes(self.tensor.format, self.n_elems()),
         }
     }
 
@@ -220,7 +209,7 @@ impl Chunk<'_> {
 
     /// Refuses bytes to be copied that hold a value that is no number.
     fn check_copy(&self, bytes: &[u8]) -> Result<()> {
-        let format = self.source_format();
+        let format = self.tensor.format;
         let Some(i) = (format.check)(bytes) else {
             return Ok(());
         };
@@ -239,25 +228,28 @@ impl Chunk<'_> {
 
     /// An element of the chunk, as messages name it.
     fn element(&self, i: u64) -> String {
-        format!("tensor `{}` element {}", self.tensor.name, self.first + i)
+        format!(
+            "tensor `{}` element {}",
+            self.tensor.name,
+            self.first * self.view.n_cols() + i
+        )
     }
 }
 
 impl Work<'_, '_> {
     fn run(self, plan: &Plan) -> Result<()> {
         let chunk = self.chunk;
-        let source = &plan.files[chunk.piece.file];
-        let at = chunk.piece.at + chunk.first_in_piece * chunk.piece.dtype.bytes();
         if chunk.is_copy() {
-            source.read_at(at, self.out)?;
+            chunk
+                .view
+                .read_native(&plan.files, chunk.first_in_view, self.out)?;
             return chunk.check_copy(self.out);
         }
-        let (from, to) = (chunk.source_format(), chunk.tensor.format);
-        let codec = from.decode.zip(to.encoder(Cpu::best()));
-        let (decode, encode) = codec
-            .ok_or_else(|| Error::unsupported(format!("from {} to {}", from.name, to.name), "no codec"))?;
-        source.read_at(at, self.raw)?;
-        decode(self.raw, self.values);
+        let to = chunk.tensor.format;
+        let encode = to
+            .encoder(Cpu::best())
+            .ok_or_else(|| Error::unsupported(format!("type {}", to.name), "it has no encoder"))?;
+        chunk.view.read(&plan.files, chunk.first_in_view, self.values)?;
         chunk.check_range(self.values)?;
         encode(self.values, Importance::None, self.out);
         Ok(())

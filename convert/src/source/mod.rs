@@ -3,6 +3,7 @@
 mod files;
 mod index;
 mod safetensors;
+mod stored;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use serde_json::Value as Json;
 
 pub(crate) use files::{read_json, read_json_if_there, read_text_if_there};
 pub(crate) use safetensors::Dtype;
+pub(crate) use stored::{Storage, Stored};
 
 use crate::Result;
 use crate::error::Error;
@@ -29,6 +31,34 @@ pub(crate) struct SourceTensor {
     pub(crate) file: usize,
     /// First byte in the file.
     pub(crate) at: u64,
+}
+
+impl SourceTensor {
+    /// Matrices that it is a stack of; 1 for vectors.
+    pub(crate) fn n_matrices(&self) -> u64 {
+        let n = self.shape.len().saturating_sub(2);
+        self.shape[..n].iter().product()
+    }
+
+    /// Matrix `i` of the stack. A vector is a matrix of one row.
+    pub(crate) fn matrix(&self, i: u64) -> Stored {
+        let (n_rows, n_cols) = match self.shape.as_slice() {
+            [.., rows, cols] => (*rows, *cols),
+            [cols] => (1, *cols),
+            [] => (1, 1),
+        };
+        // The header's check has proved that all matrices lie in the file.
+        let at = self.at + i * n_rows * n_cols * self.dtype.bytes();
+        Stored {
+            n_rows,
+            n_cols,
+            storage: Storage::Plain {
+                file: self.file,
+                dtype: self.dtype,
+                at,
+            },
+        }
+    }
 }
 
 /// All tensors of a checkpoint: checked against the files' lengths and the index, none of them read.
