@@ -14,9 +14,12 @@ const OUTTYPES: [&str; 5] = ["auto", "f32", "f16", "bf16", "q8_0"];
 #[derive(Debug, clap::Parser)]
 #[command(name = "gguf-convert", version)]
 pub struct Args {
-    /// Folder of the checkpoint
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
+    /// Folder of the checkpoint, or the id of a repository in the hub's local cache: ORG/NAME or ORG/NAME@REVISION
+    #[arg(value_name = "MODEL")]
+    pub model: PathBuf,
+    /// Fetch what the local cache lacks of the id MODEL
+    #[arg(long)]
+    pub download: bool,
     /// Output file, or a folder for a file with the default name [default: the current folder]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

@@ -26,6 +26,7 @@
 
 mod args;
 mod error;
+mod hub;
 mod map;
 mod name;
 mod outtype;
@@ -57,7 +58,8 @@ fn run(args: Args) -> gguf_cli::Result<()> {
         pre: args.pre,
         reserve: args.reserve,
     };
-    let plan = Plan::new(&args.dir, &options)?;
+    let dir = hub::locate(&args.model, args.download, args.talk.quiet)?;
+    let plan = Plan::new(&dir, &options)?;
     plan.notes.iter().for_each(|note| gguf_cli::warn(note));
     let output = output_path(args.output, &plan);
     if !args.dry_run {

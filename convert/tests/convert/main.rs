@@ -3,6 +3,7 @@
 
 mod checkpoint;
 mod golden;
+mod hub;
 mod layouts;
 mod refusals;
 
