@@ -30,6 +30,9 @@ pub struct Args {
     /// Name of the model [default: made from the folder's name]
     #[arg(long, value_name = "NAME")]
     pub model_name: Option<String>,
+    /// JSON file with an object of metadata keys to set: any key that the model has, and any that begins with general.
+    #[arg(long, value_name = "FILE")]
+    pub metadata: Option<PathBuf>,
     /// Pre-tokenizer to name in the output, where that of tokenizer.json is not recognised
     #[arg(long, value_name = "NAME", long_help = crate::vocab::pre_help())]
     pub pre: Option<String>,

@@ -30,6 +30,7 @@ mod hub;
 mod map;
 mod name;
 mod outtype;
+mod overrides;
 mod plan;
 mod report;
 mod source;
@@ -57,6 +58,7 @@ fn run(args: Args) -> gguf_cli::Result<()> {
         model_name: args.model_name,
         pre: args.pre,
         reserve: args.reserve,
+        metadata: args.metadata,
     };
     let dir = hub::locate(&args.model, args.download, args.talk.quiet)?;
     let plan = Plan::new(&dir, &options)?;

@@ -17,6 +17,7 @@ use crate::error::{Error, shortened};
 use crate::map::{self, Output};
 use crate::name;
 use crate::outtype::OutType;
+use crate::overrides::Overrides;
 use crate::source::{Weights, read_json, refuse_quantized};
 use crate::view::View;
 use crate::vocab::Vocabulary;
@@ -37,6 +38,8 @@ pub struct Options {
     pub pre: Option<String>,
     /// Room for later edits of the metadata.
     pub reserve: ReserveArgs,
+    /// JSON file with metadata keys to set.
+    pub metadata: Option<PathBuf>,
 }
 
 /// A tensor of the output with its data's places.
@@ -76,6 +79,8 @@ impl Plan {
     /// Everything that would make the output incomplete, wrong or unreadable.
     pub fn new(dir: &Path, options: &Options) -> Result<Self> {
         options.model_name.as_deref().map_or(Ok(()), name::check)?;
+        let overrides = options.metadata.as_deref().map(Overrides::read).transpose()?;
+        let overrides = overrides.unwrap_or_default();
         require_folder(dir)?;
         let config: Json = read_json(&dir.join(CONFIG))?;
         refuse_quantized(dir, &config)?;
@@ -96,11 +101,13 @@ impl Plan {
 
         let mut notes = weights.notes.clone();
         let mut inputs = vec![dir.join(CONFIG)];
+        inputs.extend(options.metadata.clone());
         inputs.extend(vocabulary.files.iter().cloned());
         inputs.extend(weights.paths());
         let shapes: Vec<_> = outputs.iter().map(|o| (o.name.as_str(), o.shape)).collect();
         check_shapes(arch, &hparams, &shapes)?;
-        let name = options.model_name.clone().or_else(|| name::from_folder(dir));
+        let asked = options.model_name.as_deref().or_else(|| overrides.name());
+        let name = asked.map(str::to_owned).or_else(|| name::from_folder(dir));
         let size_label = name::size_label(shapes.into_iter(), hparams.n_expert);
         let default_file_name = name::file_name(name.as_deref(), &size_label, outtype.file_type.name);
 
@@ -110,6 +117,7 @@ impl Plan {
         }
         metadata.set(gguf::key::QUANTIZATION_VERSION, Value::U32(2));
         notes.extend(vocabulary.metadata(&config, n_rows, &mut metadata)?);
+        overrides.apply(&mut metadata)?;
         options.reserve.add_to(&mut metadata);
         let (specs, tensors) = typed(outputs, outtype, &mut notes)?;
         let layout = Layout::plan(&metadata, specs)?;
