@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{check, diff, estimate, hash, merge, report, set, show, split};
+use crate::{check, diff, estimate, hash, merge, relayout, report, set, show, split};
 
 /// Shows, checks and edits GGUF files; `gguf-inspect FILE` is short for `gguf-inspect show FILE`
 #[derive(Debug, Parser)]
@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Split(split::Args),
     /// Write the shards of a split set as one file
     Merge(merge::Args),
+    /// Give a model with latent attention (MLA) the other of its two layouts
+    Relayout(relayout::Args),
     /// Set metadata keys, in place where it fits
     Set(set::Args),
     /// Remove metadata keys, in place where it fits
@@ -49,6 +51,7 @@ impl Command {
             Self::Estimate(args) => estimate::run(args),
             Self::Split(args) => split::run(args),
             Self::Merge(args) => merge::run(args),
+            Self::Relayout(args) => relayout::run(args),
             Self::Set(args) => set::run(args),
             Self::Unset(args) => set::unset::run(args),
             Self::RenameKey(args) => set::rename::run(args),

@@ -3,8 +3,8 @@
 //! Each command is a module with its `Args` and a `run`; [`args`] is the list of them. `show`, the usual one, says what
 //! a model is; `check` lists everything that is wrong with it and proves for each tensor that it lies inside the file,
 //! aligned and apart from all others; `diff` compares two models and `hash` makes and verifies digests.
-//! aligned and apart from all others. `split` and `merge` turn one file into several and back, byte for byte; `set`,
-//! `unset` and `rename-key` change metadata, in place where it fits. These write through [`gguf::split`] and
+//! `split` and `merge` turn one file into several and back, byte for byte; `set`,
+//! `unset` and `rename-key` change metadata, in place where it fits; `relayout` rearranges latent attention. These write through [`gguf::split`] and
 //! [`gguf::edit`], which decide every byte.
 //!
 //! A model is one file, the shards of a split set (any of them names the set), a folder with one model, or, with
@@ -23,6 +23,7 @@ mod estimate;
 mod hash;
 mod json;
 mod merge;
+mod relayout;
 mod report;
 mod set;
 mod show;

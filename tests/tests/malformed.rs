@@ -1,6 +1,7 @@
 //! Malformed and mixed-up inputs of every known kind, each given to every program that reads GGUF files: all refuse
 //! it in a word that helps, quickly, with little memory, and leave no output.
 
+#[expect(dead_code, reason = "shared with other tests")]
 #[path = "../../gguf/tests/common/mod.rs"]
 mod common;
 

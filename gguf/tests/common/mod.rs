@@ -1,7 +1,5 @@
 //! Builds GGUF files byte by byte, sound and unsound ones, without the code under test.
 
-#![expect(dead_code, reason = "each test binary uses its part")]
-
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};

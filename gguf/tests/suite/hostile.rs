@@ -1,9 +1,7 @@
 //! Damaged and hostile files: each is refused or reported in its own words, without a panic and without memory
 //! that the file cannot back.
 
-mod common;
-
-use common::{ARRAY, F32, INT32, Q4_0, Raw, STRING, parse, sound};
+use crate::common::{ARRAY, F32, INT32, Q4_0, Raw, STRING, parse, sound};
 use gguf::{Endian, GgufFile, validate};
 use proptest::prelude::*;
 

@@ -1,13 +1,10 @@
 //! `split` and `merge` as a user meets them.
 
-#[path = "../../gguf/tests/common/mod.rs"]
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use common::{F32, Raw, save};
+use crate::common::{F32, Raw, save};
 use tempfile::TempDir;
 
 fn command(folder: &Path, args: &[&str]) -> Command {

@@ -1,10 +1,8 @@
 //! Any valid file: written again, split and merged, edited and undone, it is the same bytes.
 
-mod common;
-
 use std::path::Path;
 
-use common::save;
+use crate::common::save;
 use gguf::edit::{self, Change, Room};
 use gguf::split::{self, Limits};
 use gguf::{GgufFile, Layout, Metadata, OpenOptions, Shape, TensorSpec, Value, Writer, key};

@@ -1,14 +1,9 @@
 //! `estimate` as a user meets it.
 
-#[path = "../../gguf/tests/common/mod.rs"]
-mod common;
-#[expect(dead_code, reason = "each test binary uses its part")]
-mod models;
-
 use std::path::PathBuf;
 
-use common::{F32, Raw, save, shared};
-use models::{Run, inspect};
+use crate::common::{F32, Raw, save, shared};
+use crate::models::{Run, inspect};
 use serde_json::Value;
 use tempfile::TempDir;
 

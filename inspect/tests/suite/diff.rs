@@ -1,10 +1,7 @@
 //! `gguf-inspect diff`: what it finds in pairs of models, and its exit codes.
 
-#[expect(dead_code, reason = "shared with other tests")]
-mod models;
-
+use crate::models::{Model, encode, format, inspect, values};
 use gguf::Value;
-use models::{Model, encode, format, inspect, values};
 use tempfile::TempDir;
 
 /// Saves two models and gives their paths.

@@ -1,11 +1,8 @@
 //! The page about a model.
 
-#[path = "../../gguf/tests/common/mod.rs"]
-mod common;
-
 use std::process::{Command, Output};
 
-use common::{F32, Q4_0, Raw, save};
+use crate::common::{F32, Q4_0, Raw, save};
 
 fn report(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_gguf-inspect"))

@@ -1,16 +1,12 @@
 //! Files on a server, against servers of this test that behave and misbehave.
 
-#![cfg(feature = "http")]
-
-mod common;
-
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::sound;
+use crate::common::sound;
 use gguf::{GgufFile, Outline};
 
 /// What a server does wrong.
@@ -150,7 +146,7 @@ fn a_file_on_a_server_is_the_file() {
     let bytes = long_head();
     let server = Server::start(bytes.clone(), bytes.len() as u64, Fault::None);
     let there = GgufFile::open(&server.url).expect("opens");
-    let here = common::parse(bytes).expect("opens");
+    let here = crate::common::parse(bytes).expect("opens");
     assert_eq!(there.metadata, here.metadata);
     assert_eq!(there.tensors, here.tensors);
     for tensor in &there.tensors {
@@ -166,7 +162,7 @@ fn a_file_on_a_server_is_the_file() {
 #[test]
 fn of_a_large_file_only_the_head_is_fetched() {
     let head = sound()
-        .tensor("large", &[1 << 20, 2_500], common::F32, 128)
+        .tensor("large", &[1 << 20, 2_500], crate::common::F32, 128)
         .build();
     let server = Server::start(head, 10 << 30, Fault::None);
     let file = Outline::open(&server.url, 4).expect("opens");

@@ -1,12 +1,10 @@
 //! `gguf-inspect hash`: the manifest, and what its verification names.
 
-mod models;
-
 use std::path::Path;
 use std::process::Command;
 
+use crate::models::{Model, flip, inspect, place, save, text};
 use gguf::Value;
-use models::{Model, flip, inspect, place, save, text};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 

@@ -1,15 +1,10 @@
 //! The program as a user meets it: sound files, damaged files, wrong command lines.
 
-#[path = "../../gguf/tests/common/mod.rs"]
-mod common;
-#[expect(dead_code, reason = "each test binary uses its part")]
-mod models;
-
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use common::{ARRAY, F32, INT32, Q4_0, Raw, STRING, save, shared, sound};
-use models::{Run, inspect};
+use crate::common::{ARRAY, F32, INT32, Q4_0, Raw, STRING, save, shared, sound};
+use crate::models::{Run, inspect};
 use serde_json::Value;
 use tempfile::TempDir;
 

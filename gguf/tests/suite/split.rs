@@ -1,10 +1,8 @@
 //! Splits and merges: the reference's bytes, and there and back.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::{F32, Q4_0, Raw, STRING, save, shared, sound};
+use crate::common::{F32, Q4_0, Raw, STRING, save, shared, sound};
 use gguf::split::{self, Limits};
 use gguf::{Error, GgufFile, OpenOptions};
 use sha2::{Digest, Sha256};
@@ -173,7 +171,7 @@ fn limits_that_make_no_sense_are_refused() {
     let (_folder, whole, _) = split_set(&sound().build(), Limits::Tensors(1));
     let file = GgufFile::open(&whole).expect("sound");
     assert!(split::plan(&file, Limits::Bytes(0), false).is_err());
-    let big = common::parse(Raw::new().big_endian().tensor("a", &[8], F32, 0).data(32).build());
+    let big = crate::common::parse(Raw::new().big_endian().tensor("a", &[8], F32, 0).data(32).build());
     let refused = split::plan(&big.expect("readable"), Limits::Tensors(1), false);
     assert!(refused.is_err_and(|e| e.to_string().contains("big-endian")));
 }

@@ -1,13 +1,10 @@
 //! `set`, `unset` and `rename-key` as a user meets them.
 
-#[path = "../../gguf/tests/common/mod.rs"]
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Raw, replace, save, sound};
+use crate::common::{Raw, replace, save, sound};
 use tempfile::TempDir;
 
 fn command(args: &[&str]) -> Command {

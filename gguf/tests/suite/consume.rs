@@ -1,11 +1,9 @@
 //! Merges that delete their shards as they go: stopped at every moment, they lose nothing.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use common::{F32, Raw, replace, save};
+use crate::common::{F32, Raw, replace, save};
 use gguf::split::{self, Consume, Limits, Step};
 use gguf::{Error, GgufFile};
 use tempfile::TempDir;

@@ -1,13 +1,10 @@
 //! `gguf-inspect check --data`: what it finds in weights.
 
-#[expect(dead_code, reason = "shared with other tests")]
-mod models;
-
 use std::path::Path;
 
+use crate::models::{Model, inspect, place, save, values};
 use gguf::Value;
 use gguf_blocks::half_bulk::f32_to_f16;
-use models::{Model, inspect, place, save, values};
 use tempfile::TempDir;
 
 /// The same weights in a file that claims to be no whole model, so that no architecture asks for others.

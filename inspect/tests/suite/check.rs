@@ -1,10 +1,7 @@
 //! `check` knows what a model needs, whatever its architecture.
 
-#[expect(dead_code, reason = "each test binary uses its part")]
-mod models;
-
+use crate::models::{Model, inspect, save, text};
 use gguf::Value;
-use models::{Model, inspect, save, text};
 use tempfile::TempDir;
 
 /// A sound decoder of an architecture that no build describes: two layers, the second with four experts.
@@ -37,7 +34,7 @@ fn decoder() -> Model {
         .random("blk.1.ffn_up_exps.weight", &[32, 16, 4], "F32", 7)
 }
 
-fn check(model: &Model, options: &[&str]) -> models::Run {
+fn check(model: &Model, options: &[&str]) -> crate::models::Run {
     let folder = TempDir::new().expect("a folder");
     let path = model.save(folder.path(), "m.gguf");
     inspect(&[&["check", &path], options].concat())

@@ -1,13 +1,10 @@
 //! `show` says first what a person wants first.
 
-#[expect(dead_code, reason = "each test binary uses its part")]
-mod models;
-
+use crate::models::{Model, inspect};
 use gguf::Value;
-use models::{Model, inspect};
 use tempfile::TempDir;
 
-fn show(model: &Model, options: &[&str]) -> models::Run {
+fn show(model: &Model, options: &[&str]) -> crate::models::Run {
     let folder = TempDir::new().expect("a folder");
     let path = model.save(folder.path(), "m.gguf");
     inspect(&[&[path.as_str()], options].concat())

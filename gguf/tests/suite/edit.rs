@@ -1,11 +1,9 @@
 //! Edits of metadata: in place, by copies, interrupted, refused.
 
-mod common;
-
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use common::{F32, Raw, STRING, replace, save, sound};
+use crate::common::{F32, Raw, STRING, replace, save, sound};
 use gguf::edit::{self, Change, Plan, Room, Step};
 use gguf::{Error, GgufFile, OpenOptions, Value, key};
 use tempfile::TempDir;

@@ -1,11 +1,9 @@
 //! What is written is read back, and what is read is written back, byte for byte.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use common::{parse, save, shared, sound};
+use crate::common::{parse, save, shared, sound};
 use gguf::atomic::AtomicFile;
 use gguf::{Array, Error, GgufFile, Layout, Metadata, Outline, Shape, TensorSpec, Value, Writer, validate};
 use gguf_blocks::{TypeId, registry};

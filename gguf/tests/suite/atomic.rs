@@ -1,12 +1,10 @@
 //! Outputs appear complete or not at all, and never in place of an input.
 
-mod common;
-
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use common::save;
+use crate::common::save;
 use gguf::atomic::AtomicFile;
 use tempfile::TempDir;
 
