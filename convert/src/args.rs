@@ -36,6 +36,9 @@ pub struct Args {
     /// Pre-tokenizer to name in the output, where that of tokenizer.json is not recognised
     #[arg(long, value_name = "NAME", long_help = crate::vocab::pre_help())]
     pub pre: Option<String>,
+    /// Leave out layers that predict further tokens, for architectures that can have them
+    #[arg(long)]
+    pub no_mtp: bool,
     /// Room in the metadata
     #[command(flatten)]
     pub reserve: ReserveArgs,

@@ -26,6 +26,8 @@
 
 mod args;
 mod error;
+#[cfg(test)]
+mod golden_tests;
 mod hub;
 mod map;
 mod name;
@@ -59,6 +61,7 @@ fn run(args: Args) -> gguf_cli::Result<()> {
         pre: args.pre,
         reserve: args.reserve,
         metadata: args.metadata,
+        no_mtp: args.no_mtp,
     };
     let dir = hub::locate(&args.model, args.download, args.talk.quiet)?;
     let plan = Plan::new(&dir, &options)?;

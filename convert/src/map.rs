@@ -1,17 +1,20 @@
-//! From a checkpoint's tensors to the output's: names, shapes, and for every output the stretches of source
-//! files that it is made of.
+//! From a checkpoint's tensors to the output's: names, shapes, and for every output the stored matrices that it is made
+//! of.
+
+mod cut;
+mod stacks;
 
 use std::collections::{BTreeMap, HashSet};
 
 use gguf::Shape;
-use gguf_models::arch::Architecture;
-use gguf_models::hf::{self, Match, Transform};
-use gguf_models::{HParams, Role};
+use gguf_models::arch::{Architecture, Computed, Mtp};
+use gguf_models::hf::{self, Becomes, Match, Piece, Skip};
+use gguf_models::{HParams, Part, Role};
 
 use crate::Result;
 use crate::error::{Error, shortened};
-use crate::source::{Dtype, SourceTensor, Weights};
-use crate::view::{Select, View};
+use crate::source::{Dtype, SourceTensor, Storage, Stored, Weights};
+use crate::view::View;
 
 /// How many names a message lists.
 const N_SHOWN: usize = 3;
@@ -21,70 +24,207 @@ const N_SHOWN: usize = 3;
 pub(crate) struct Output {
     /// What it is.
     pub(crate) role: Role,
+    /// Which part of it.
+    pub(crate) part: Part,
     /// GGUF name.
     pub(crate) name: String,
     /// Dimensions, row length first.
     pub(crate) shape: Shape,
-    /// Its matrices, in order.
+    /// Its rows: matrices of a stack, or parts of one matrix, in order.
     pub(crate) views: Vec<View>,
 }
 
-/// The experts of a layer seen so far: by the rule's place among the architecture's rules, then by expert.
-type Stacks<'a> = BTreeMap<(usize, usize), &'a SourceTensor>;
+impl Output {
+    /// Whether it is F32 whatever type was asked for.
+    pub(crate) fn stays_f32(&self) -> bool {
+        self.shape.dims().len() < 2 || self.part != Part::Main || self.role.stays_f32()
+    }
+}
 
-/// Maps every tensor of a checkpoint, in the order in which the reference converter writes them.
-///
-/// # Errors
-/// Tensors that the architecture has no place for, number formats without a decoder, shapes that a transform
-/// cannot take, and stacks with missing or surplus experts.
-pub(crate) fn outputs(arch: &Architecture, hparams: &HParams, weights: &Weights) -> Result<Vec<Output>> {
-    let mut outputs = Vec::new();
-    let mut stacks: BTreeMap<usize, Stacks<'_>> = BTreeMap::new();
-    let mut unknown = Vec::new();
-    for tensor in &weights.tensors {
-        if hf::is_ignored(&tensor.name) {
-            continue;
-        }
-        let Some(found) = hf::match_name(arch, &tensor.name) else {
-            unknown.push(format!("`{}`", tensor.name));
-            continue;
+/// All tensors of the output, and how many of the checkpoint are left out.
+#[derive(Debug, Default)]
+pub(crate) struct Mapped {
+    /// In the output's order.
+    pub(crate) outputs: Vec<Output>,
+    /// Tensors of the checkpoint that are left out, by reason.
+    pub(crate) skipped: BTreeMap<Skip, usize>,
+}
+
+impl Mapped {
+    /// One line for each reason for which tensors are left out.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+        self.skipped
+            .iter()
+            .filter(|(why, _)| **why != Skip::Buffer)
+            .map(|(why, n)| {
+                format!(
+                    "skipped: {}",
+                    gguf_cli::count(*n as u64, &format!("{} tensor", why.words()))
+                )
+            })
+    }
+}
+
+/// What a checkpoint's tensors are mapped by.
+#[derive(Clone, Copy)]
+pub(crate) struct Mapper<'a> {
+    /// The architecture.
+    pub(crate) arch: &'a Architecture,
+    /// Its hyper-parameters.
+    pub(crate) hparams: &'a HParams,
+    /// What becomes of layers that predict further tokens.
+    pub(crate) mtp: Mtp,
+}
+
+impl Mapper<'_> {
+    /// Maps every tensor of a checkpoint, in the order in which the reference converter writes them.
+    ///
+    /// # Errors
+    /// Tensors that the architecture has no place for, number formats without a decoder, shapes that a rule cannot
+    /// take, and stacks with missing or surplus experts.
+    pub(crate) fn map(self, weights: &Weights, computed: Vec<Computed>) -> Result<Mapped> {
+        let mut mapped = Mapped {
+            outputs: computed.into_iter().map(from_memory).collect::<Result<_>>()?,
+            skipped: BTreeMap::new(),
         };
-        require_weights(tensor)?;
-        let layer = found.layer.unwrap_or(0);
-        match found.rule.transform {
-            Transform::Copy => outputs.push(copy(found.rule.role, layer, tensor)?),
-            Transform::SplitRows { second } => {
-                outputs.extend(split_rows([found.rule.role, second], layer, tensor)?);
+        let mut stacks = stacks::Stacks::new(self);
+        let mut unknown = Vec::new();
+        for tensor in &weights.tensors {
+            let found = hf::match_name(self.arch, &tensor.name);
+            if let Some(why) = self.skips(&tensor.name, found.as_ref()) {
+                *mapped.skipped.entry(why).or_default() += 1;
+                continue;
             }
-            Transform::StackExperts => {
-                let stack = stacks.entry(layer).or_default();
-                collect(arch, hparams, &found, tensor, stack)?;
-                if stack.len() == stack_rules(arch).count() * hparams.n_expert {
-                    outputs.extend(stack_experts(arch, hparams, layer, stack)?);
-                    stacks.remove(&layer);
-                }
-            }
-            _ => {
-                return Err(Error::unsupported(
-                    format!("tensor `{}`", tensor.name),
-                    "its transform is new",
-                ));
+            let Some(found) = found else {
+                unknown.push(format!("`{}`", tensor.name));
+                continue;
+            };
+            require_weights(tensor)?;
+            if found.rule.is_stacked() {
+                mapped.outputs.extend(stacks.add(&found, tensor)?);
+            } else {
+                mapped.outputs.extend(self.outputs(&found, &[tensor])?);
             }
         }
+        if !unknown.is_empty() {
+            let object = format!("tensors that architecture `{}` has no place for", self.arch.name);
+            return Err(Error::mismatch(
+                object,
+                "none",
+                shortened(&unknown, N_SHOWN, ", "),
+            ));
+        }
+        stacks.require_complete()?;
+        check_unique(&mapped.outputs)?;
+        Ok(mapped)
     }
-    if !unknown.is_empty() {
-        let object = format!("tensors that architecture `{}` has no place for", arch.name);
-        return Err(Error::mismatch(
-            object,
-            "none",
-            shortened(&unknown, N_SHOWN, ", "),
-        ));
+
+    /// Why a tensor is left out, if it is.
+    fn skips(self, name: &str, found: Option<&Match>) -> Option<Skip> {
+        let behind = |found: &Match| found.layer.is_some_and(|il| il >= self.hparams.n_layer);
+        match found.map(|f| f.rule.becomes) {
+            Some(Becomes::Nothing(why)) => Some(why),
+            _ if self.mtp != Mtp::Absent && found.is_some_and(behind) => Some(Skip::Mtp),
+            _ => hf::ignored(name),
+        }
     }
-    if let Some((&layer, stack)) = stacks.first_key_value() {
-        return Err(missing_experts(arch, hparams, layer, stack));
+
+    /// What a tensor becomes, or one for every expert of a stack.
+    fn outputs(self, found: &Match, tensors: &[&SourceTensor]) -> Result<Vec<Output>> {
+        let Some(first) = tensors.first() else {
+            return Ok(Vec::new());
+        };
+        let pieces = pieces(found, first);
+        let n_elems: u64 = first.shape.iter().product();
+        let mut n_taken: u64 = 0;
+        let mut outputs = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let layer = found.layer.unwrap_or(0);
+            let output = match found.companion {
+                None => self.piece(piece, layer, found.expert.is_some(), tensors)?,
+                Some(part) => companion(piece.role, part, layer, tensors)?,
+            };
+            n_taken += output.shape.n_elems();
+            outputs.push(output);
+        }
+        // Each number has one place: rows that no piece takes would be lost in silence.
+        let n_stored = n_elems * tensors.len() as u64;
+        if found.companion.is_none() && n_taken != n_stored {
+            let object = format!("shape of tensor `{}`", first.name);
+            let expected = format!("{n_taken} elements with the sizes of config.json");
+            return Err(Error::mismatch(object, expected, n_stored));
+        }
+        Ok(outputs)
     }
-    check_unique(&outputs)?;
-    Ok(outputs)
+
+    fn piece(self, piece: &Piece, layer: usize, stacked: bool, tensors: &[&SourceTensor]) -> Result<Output> {
+        let mut views = Vec::new();
+        let mut dims = Vec::new();
+        for tensor in tensors {
+            let cut = cut::Cut::new(piece, self.hparams, tensor)?;
+            views.extend(cut.views(tensor));
+            dims = cut.dims;
+        }
+        if stacked {
+            dims.insert(0, tensors.len() as u64);
+        }
+        if piece.squeeze {
+            dims.retain(|d| *d != 1);
+        }
+        output(piece.role, piece.part, layer, &dims, views, tensors)
+    }
+}
+
+/// The tensors that a checkpoint's tensor becomes, by the form in which it is stored.
+fn pieces(found: &Match, tensor: &SourceTensor) -> &'static [Piece] {
+    match found.rule.becomes {
+        Becomes::Tensors(pieces) => pieces,
+        Becomes::ByStorage { plain, blocks } => match tensor.matrix(0).storage {
+            Storage::Plain { .. } => plain,
+            _ => blocks,
+        },
+        Becomes::Nothing(_) => &[],
+    }
+}
+
+/// Factors that go with quantized numbers: one, or one for each expert.
+fn companion(role: Role, part: Part, layer: usize, tensors: &[&SourceTensor]) -> Result<Output> {
+    let n: u64 = tensors.iter().map(|t| t.shape.iter().product::<u64>()).sum();
+    let views = tensors.iter().flat_map(|t| whole(t)).collect();
+    output(role, part, layer, &[n], views, tensors)
+}
+
+fn output(
+    role: Role,
+    part: Part,
+    layer: usize,
+    dims: &[u64],
+    views: Vec<View>,
+    tensors: &[&SourceTensor],
+) -> Result<Output> {
+    let reversed: Vec<u64> = dims.iter().rev().copied().collect();
+    let shape = Shape::new(&reversed).ok_or_else(|| {
+        let object = format!("shape of tensor `{}`", tensors.first().map_or("", |t| &t.name));
+        Error::mismatch(object, "at most 4 dimensions", format!("{dims:?}"))
+    })?;
+    Ok(Output {
+        role,
+        part,
+        name: role.part_name(part, layer),
+        shape,
+        views,
+    })
+}
+
+/// A tensor whose values are not in the checkpoint.
+fn from_memory(computed: Computed) -> Result<Output> {
+    let n = computed.values.len() as u64;
+    let stored = Stored {
+        n_rows: 1,
+        n_cols: n,
+        storage: Storage::Memory(computed.values.into()),
+    };
+    output(computed.role, Part::Main, 0, &[n], vec![View::whole(stored)], &[])
 }
 
 /// Two tensors of a checkpoint must not have one role, as with experts that are there alone and fused.
@@ -99,17 +239,19 @@ fn check_unique(outputs: &[Output]) -> Result<()> {
     }
 }
 
-/// The checkpoint's tensor of a role that is neither stacked nor split.
+/// The checkpoint's tensor of a role that it has as it is.
 pub(crate) fn find<'a>(arch: &Architecture, role: Role, weights: &'a Weights) -> Option<&'a SourceTensor> {
-    weights
-        .tensors
-        .iter()
-        .find(|t| hf::match_name(arch, &t.name).is_some_and(|m| m.rule.role == role))
+    weights.tensors.iter().find(|t| {
+        hf::match_name(arch, &t.name)
+            .is_some_and(|m| m.companion.is_none() && m.rule.pieces().any(|p| p.role == role))
+    })
 }
 
 /// The name that a checkpoint has for a role outside layers.
 pub(crate) fn hf_name(arch: &Architecture, role: Role) -> &'static str {
-    hf::rules(arch).find(|r| r.role == role).map_or("", |r| r.pattern)
+    hf::rules(arch)
+        .find(|rule| rule.pieces().any(|p| p.role == role))
+        .map_or("", |rule| rule.pattern)
 }
 
 fn require_weights(tensor: &SourceTensor) -> Result<()> {
@@ -123,144 +265,7 @@ fn require_weights(tensor: &SourceTensor) -> Result<()> {
     ))
 }
 
-fn copy(role: Role, layer: usize, tensor: &SourceTensor) -> Result<Output> {
-    let shape = gguf_shape(tensor, &tensor.shape)?;
-    Ok(Output {
-        role,
-        name: role.gguf_name(layer),
-        shape,
-        views: whole(tensor).collect(),
-    })
-}
-
 /// Every matrix of a tensor as it is.
 fn whole(tensor: &SourceTensor) -> impl Iterator<Item = View> {
     (0..tensor.n_matrices()).map(|i| View::whole(tensor.matrix(i)))
-}
-
-/// Cuts every matrix of `[.., 2 r, c]` into the rows of the first and of the second role.
-fn split_rows(roles: [Role; 2], layer: usize, tensor: &SourceTensor) -> Result<[Output; 2]> {
-    let (stacked, rows, cols) = match tensor.shape.as_slice() {
-        [stacked @ .., rows, cols] if rows.is_multiple_of(2) => (stacked, rows / 2, *cols),
-        other => {
-            let object = format!("shape of tensor `{}`", tensor.name);
-            return Err(Error::mismatch(
-                object,
-                "matrices with an even number of rows",
-                format!("{other:?}"),
-            ));
-        }
-    };
-    let shape = gguf_shape(tensor, &[stacked, &[rows, cols]].concat())?;
-    Ok([0, 1].map(|half| {
-        let role = roles[half as usize];
-        let view = |i| View {
-            rows: Select::span(half * rows, rows),
-            ..View::whole(tensor.matrix(i))
-        };
-        Output {
-            role,
-            name: role.gguf_name(layer),
-            shape,
-            views: (0..tensor.n_matrices()).map(view).collect(),
-        }
-    }))
-}
-
-/// The rules whose stacks belong together, with their places among the architecture's rules.
-fn stack_rules(arch: &Architecture) -> impl Iterator<Item = (usize, &'static hf::TensorRule)> {
-    hf::rules(arch)
-        .enumerate()
-        .filter(|(_, rule)| rule.transform == Transform::StackExperts)
-}
-
-fn collect<'a>(
-    arch: &Architecture,
-    hparams: &HParams,
-    found: &Match,
-    tensor: &'a SourceTensor,
-    stack: &mut Stacks<'a>,
-) -> Result<()> {
-    let expert = found.expert.unwrap_or(0);
-    if expert >= hparams.n_expert {
-        let object = format!("expert of tensor `{}`", tensor.name);
-        let expected = format!("below the {} experts of config.json", hparams.n_expert);
-        return Err(Error::mismatch(object, expected, expert));
-    }
-    let place = stack_rules(arch)
-        .find(|(_, rule)| std::ptr::eq(*rule, found.rule))
-        .map_or(0, |(i, _)| i);
-    match stack.insert((place, expert), tensor) {
-        Some(other) => {
-            let found = format!("`{}` and `{}`", other.name, tensor.name);
-            Err(Error::mismatch(
-                format!("tensors for expert {expert}"),
-                "one",
-                found,
-            ))
-        }
-        None => Ok(()),
-    }
-}
-
-fn stack_experts(
-    arch: &Architecture,
-    hparams: &HParams,
-    layer: usize,
-    stack: &Stacks<'_>,
-) -> Result<Vec<Output>> {
-    stack_rules(arch)
-        .map(|(place, rule)| {
-            let experts: Vec<_> = stack
-                .range((place, 0)..=(place, usize::MAX))
-                .map(|(_, tensor)| *tensor)
-                .collect();
-            let Some(first) = experts.first() else {
-                return Err(missing_experts(arch, hparams, layer, stack));
-            };
-            if let Some(odd) = experts.iter().find(|t| t.shape != first.shape) {
-                let object = format!("shape of tensor `{}`", odd.name);
-                let expected = format!("{:?} as of `{}`", first.shape, first.name);
-                return Err(Error::mismatch(object, expected, format!("{:?}", odd.shape)));
-            }
-            let stacked = [&[experts.len() as u64], first.shape.as_slice()].concat();
-            let shape = gguf_shape(first, &stacked)?;
-            let views = experts.iter().flat_map(|t| whole(t)).collect();
-            Ok(Output {
-                role: rule.role,
-                name: rule.role.gguf_name(layer),
-                shape,
-                views,
-            })
-        })
-        .collect()
-}
-
-fn missing_experts(arch: &Architecture, hparams: &HParams, layer: usize, stack: &Stacks<'_>) -> Error {
-    let mut missing = Vec::new();
-    for (place, rule) in stack_rules(arch) {
-        let experts = (0..hparams.n_expert).filter(|&e| !stack.contains_key(&(place, e)));
-        missing.extend(experts.take(N_SHOWN + 1).map(|expert| {
-            let name = rule.pattern.replace("{layer}", &layer.to_string());
-            format!("`{}`", name.replace("{expert}", &expert.to_string()))
-        }));
-    }
-    let n = stack_rules(arch).count() * hparams.n_expert - stack.len();
-    let shown = missing
-        .iter()
-        .take(N_SHOWN)
-        .cloned()
-        .collect::<Vec<_>>()
-        .join(", ");
-    let found = format!("none of {n} tensors");
-    Error::mismatch(format!("experts of layer {layer}"), shown, found)
-}
-
-/// Row length last to row length first.
-fn gguf_shape(tensor: &SourceTensor, dims: &[u64]) -> Result<Shape> {
-    let reversed: Vec<u64> = dims.iter().rev().copied().collect();
-    Shape::new(&reversed).ok_or_else(|| {
-        let object = format!("shape of tensor `{}`", tensor.name);
-        Error::mismatch(object, "at most 4 dimensions", format!("{dims:?}"))
-    })
 }

@@ -43,7 +43,7 @@ impl OutType {
 
     /// The type of one tensor, and what to tell if it is not the one that was asked for.
     pub(crate) fn of(self, output: &Output) -> Result<(&'static Format, Option<String>)> {
-        if output.shape.dims().len() < 2 || output.role.stays_f32() {
+        if output.stays_f32() {
             return Ok((plain("F32")?, None));
         }
         if self.format.geometry.row_bytes(output.shape.n_cols()).is_some() {

@@ -7,14 +7,14 @@ use gguf::source::Source;
 use gguf::{Layout, Metadata, TensorSpec, Value};
 use gguf_blocks::Format;
 use gguf_cli::ReserveArgs;
-use gguf_models::arch::{self, Architecture};
+use gguf_models::arch::{self, Architecture, Mtp};
 use gguf_models::file_type::FileType;
 use gguf_models::{HParams, Role, check, hf};
 use serde_json::Value as Json;
 
 use crate::Result;
 use crate::error::{Error, shortened};
-use crate::map::{self, Output};
+use crate::map::{self, Mapped, Mapper, Output};
 use crate::name;
 use crate::outtype::OutType;
 use crate::overrides::Overrides;
@@ -40,6 +40,8 @@ pub struct Options {
     pub reserve: ReserveArgs,
     /// JSON file with metadata keys to set.
     pub metadata: Option<PathBuf>,
+    /// Whether layers that predict further tokens are left out.
+    pub no_mtp: bool,
 }
 
 /// A tensor of the output with its data's places.
@@ -90,36 +92,29 @@ impl Plan {
         let vocabulary = Vocabulary::read(dir, options.pre.as_deref())?;
         let weights = Weights::open(dir)?;
         let outtype = OutType::resolve(&options.outtype, &weights)?;
-
-        let mut params = Metadata::new();
-        hf::metadata(arch, &config, outtype.file_type.id, &mut params)?;
-        let n_rows = embedding_rows(arch, &weights)?;
-        check_vocab_size(&config, n_rows)?;
-        let hparams = with_vocab_size(arch, &params, n_rows)?;
-        let outputs = map::outputs(arch, &hparams, &weights)?;
-        check_tied(arch, &config, &outputs)?;
+        let model = Model::new(arch, config, &weights, outtype.file_type.id, options.no_mtp)?;
 
         let mut notes = weights.notes.clone();
+        notes.extend(model.notes);
         let mut inputs = vec![dir.join(CONFIG)];
         inputs.extend(options.metadata.clone());
         inputs.extend(vocabulary.files.iter().cloned());
         inputs.extend(weights.paths());
-        let shapes: Vec<_> = outputs.iter().map(|o| (o.name.as_str(), o.shape)).collect();
-        check_shapes(arch, &hparams, &shapes)?;
+        let shapes: Vec<_> = model.outputs.iter().map(|o| (o.name.as_str(), o.shape)).collect();
         let asked = options.model_name.as_deref().or_else(|| overrides.name());
         let name = asked.map(str::to_owned).or_else(|| name::from_folder(dir));
-        let size_label = name::size_label(shapes.into_iter(), hparams.n_expert);
+        let size_label = name::size_label(shapes.into_iter(), model.hparams.n_expert);
         let default_file_name = name::file_name(name.as_deref(), &size_label, outtype.file_type.name);
 
         let mut metadata = general(arch, name, size_label);
-        for (key, value) in params.iter() {
+        for (key, value) in model.params.iter() {
             metadata.set(key, value.clone());
         }
         metadata.set(gguf::key::QUANTIZATION_VERSION, Value::U32(2));
-        notes.extend(vocabulary.metadata(&config, n_rows, &mut metadata)?);
+        notes.extend(vocabulary.metadata(&model.config, model.hparams.n_vocab as u64, &mut metadata)?);
         overrides.apply(&mut metadata)?;
         options.reserve.add_to(&mut metadata);
-        let (specs, tensors) = typed(outputs, outtype, &mut notes)?;
+        let (specs, tensors) = typed(model.outputs, outtype, &mut notes)?;
         let layout = Layout::plan(&metadata, specs)?;
         let file_type = outtype.file_type;
         Ok(Self {
@@ -133,6 +128,76 @@ impl Plan {
             tensors,
         })
     }
+}
+
+/// A checkpoint as its architecture sees it.
+#[derive(Debug)]
+pub(crate) struct Model {
+    /// The settings of the text model.
+    pub(crate) config: Json,
+    /// The architecture's keys.
+    pub(crate) params: Metadata,
+    /// What they say.
+    pub(crate) hparams: HParams,
+    /// The output's tensors.
+    pub(crate) outputs: Vec<Output>,
+    /// What the user should know.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Model {
+    /// # Errors
+    /// Settings and tensors that do not fit the architecture, or each other.
+    pub(crate) fn new(
+        arch: &Architecture,
+        mut config: Json,
+        weights: &Weights,
+        file_type: u32,
+        no_mtp: bool,
+    ) -> Result<Self> {
+        let mtp = resolve_mtp(arch, &mut config, weights, no_mtp);
+        let mut params = Metadata::new();
+        hf::metadata(arch, &config, file_type, &mut params)?;
+        let n_rows = embedding_rows(arch, weights)?;
+        check_vocab_size(&config, n_rows)?;
+        let hparams = with_vocab_size(arch, &params, n_rows)?;
+        let computed = (arch.computed)(&config, &hparams)?;
+        let mapper = Mapper {
+            arch,
+            hparams: &hparams,
+            mtp,
+        };
+        let mapped = mapper.map(weights, computed)?;
+        let notes = mapped.notes().collect();
+        let Mapped { outputs, .. } = mapped;
+        check_tied(arch, &config, &outputs)?;
+        let shapes: Vec<_> = outputs.iter().map(|o| (o.name.as_str(), o.shape)).collect();
+        check_shapes(arch, &hparams, &shapes)?;
+        Ok(Self {
+            config,
+            params,
+            hparams,
+            outputs,
+            notes,
+        })
+    }
+}
+
+/// What becomes of layers that predict further tokens. Where they are left out, the config says that there are none.
+fn resolve_mtp(arch: &Architecture, config: &mut Json, weights: &Weights, no_mtp: bool) -> Mtp {
+    const KEY: &str = "num_nextn_predict_layers";
+    let mtp = (arch.mtp)(config);
+    let n_layer = hf::lookup(config, "num_hidden_layers").and_then(hf::whole_number);
+    let is_behind = |name: &str| {
+        let layer = hf::match_name(arch, name).and_then(|m| m.layer);
+        layer.is_some_and(|il| n_layer.is_some_and(|n| il as u64 >= n))
+    };
+    let kept = mtp == Mtp::Kept && !no_mtp && weights.tensors.iter().any(|t| is_behind(&t.name));
+    if mtp == Mtp::Kept && !kept && hf::lookup(config, KEY).is_some() {
+        config[KEY] = 0.into();
+        return Mtp::Dropped;
+    }
+    mtp
 }
 
 fn require_folder(dir: &Path) -> Result<()> {
@@ -190,7 +255,9 @@ fn with_vocab_size(arch: &Architecture, params: &Metadata, n_rows: u64) -> Resul
     let mut params = params.clone();
     params.set(format!("{}.vocab_size", arch.name), Value::U64(n_rows));
     let hparams = HParams::from_gguf(arch.name, &params).map_err(of_config)?;
-    (arch.model)(&hparams).map_err(of_config)?;
+    if arch.forward.is_some() {
+        arch.model(&hparams).map_err(of_config)?;
+    }
     Ok(hparams)
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use gguf::source::Source;
 use gguf_blocks::Format;
+use gguf_models::hf::Op;
 
 use crate::Result;
 use crate::source::Stored;
@@ -89,17 +90,6 @@ impl Select {
             Some(first..first + n)
         })
     }
-}
-
-/// What happens to every value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
-    /// Nothing.
-    Keep,
-    /// `x + 1`: norms that are stored as the difference from one.
-    AddOne,
-    /// `-exp(x)`: decay rates that are stored as logarithms.
-    NegExp,
 }
 
 /// A matrix of the output.

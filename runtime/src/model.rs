@@ -194,8 +194,10 @@ fn describe(metadata: &Metadata) -> Result<(&'static Architecture, HParams, Mode
         .ok_or_else(|| missing(key::ARCHITECTURE))?;
     let arch = arch::by_name(name)?;
     let hparams = HParams::from_gguf(arch.name, metadata)?;
-    effects::check(arch, metadata)?;
-    let spec = (arch.model)(&hparams)?;
+    if arch.forward.is_some() {
+        effects::check(arch, metadata)?;
+    }
+    let spec = arch.model(&hparams)?;
     Ok((arch, hparams, spec))
 }
 

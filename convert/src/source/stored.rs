@@ -1,6 +1,7 @@
 //! Matrices as checkpoints store them, read as numbers.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use gguf_blocks::Format;
 
@@ -32,6 +33,8 @@ pub(crate) enum Storage {
         /// First byte in the file.
         at: u64,
     },
+    /// Values that are computed from the settings, row behind row.
+    Memory(Arc<[f32]>),
 }
 
 impl Stored {
@@ -39,6 +42,7 @@ impl Stored {
     pub(crate) fn native(&self) -> Option<&'static Format> {
         match self.storage {
             Storage::Plain { dtype, .. } => dtype.format(),
+            Storage::Memory(_) => None,
         }
     }
 
@@ -51,6 +55,7 @@ impl Stored {
             Storage::Plain { file, dtype, at } => {
                 files[file].read_at(at + first * self.n_cols * dtype.bytes(), out)?;
             }
+            Storage::Memory(_) => {}
         }
         Ok(())
     }
@@ -66,8 +71,15 @@ impl Stored {
         cols: Range<u64>,
         values: &mut [f32],
     ) -> Result<()> {
-        match self.storage {
-            Storage::Plain { file, dtype, at } => {
+        match &self.storage {
+            Storage::Memory(all) => {
+                let width = (cols.end - cols.start).max(1) as usize;
+                for (row, values) in rows.zip(values.chunks_exact_mut(width)) {
+                    let first = (row * self.n_cols + cols.start) as usize;
+                    values.copy_from_slice(&all[first..first + width]);
+                }
+            }
+            &Storage::Plain { file, dtype, at } => {
                 let decode = dtype
                     .format()
                     .and_then(|f| f.decode)

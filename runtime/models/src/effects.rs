@@ -1,14 +1,15 @@
-//! Keys of an architecture that no row of its hyper-parameters reads: which values of them change nothing.
+//! Keys of an architecture that its forward pass does not use: which values of them change nothing.
 //!
 //! A key that is passed over in silence may stand for another model than the one that is computed: scaled
-//! positions, a window of attention, capped logits. So every key of the architecture is either read by a row,
-//! or stands in a table here with the values under which the forward pass is what the description says, or is
-//! refused.
+//! positions, a window of attention, capped logits. So every key of the architecture is either read by a row of its
+//! own, or stands in a table here with the values under which the forward pass is what the description says, or is
+//! one that every forward pass uses, or is refused. This concerns those who compute; converting, quantizing and
+//! inspecting a model needs none of it.
 
 use gguf::{Array, Metadata, Value};
 
 use crate::arch::Architecture;
-use crate::hparams::{generic_rows, own_rows};
+use crate::hparams;
 use crate::{Error, Result};
 
 /// The values of a key under which the description holds.
@@ -32,7 +33,8 @@ pub enum Neutral {
 /// A key without the architecture's name and dot in front, and its neutral values.
 pub type Effect = (&'static str, Neutral);
 
-/// The format's keys that rows of [`crate::hparams::GENERIC`] do not read.
+/// The format's keys that not every forward pass uses. An architecture whose forward pass uses one has a row of its
+/// own for it.
 pub const GENERIC: &[Effect] = &[
     ("vocab_size", Neutral::Any),
     ("tensor_data_layout", Neutral::Any),
@@ -114,12 +116,12 @@ pub fn check(arch: &Architecture, metadata: &Metadata) -> Result<()> {
         let own = key.strip_prefix(arch.name).and_then(|k| k.strip_prefix('.'));
         let Some(own) = own else { continue };
         let find = |table: &[Effect]| table.iter().find(|(k, _)| *k == own).map(|(_, n)| *n);
-        let is_read = || generic_rows(arch).chain(own_rows(arch)).any(|row| row.key == own);
         let expected = match find(arch.effects) {
             Some(neutral) => neutral,
-            None if is_read() => continue,
+            None if hparams::is_own(arch, own) => continue,
             None => match find(GENERIC) {
                 Some(neutral) => neutral,
+                None if hparams::read_by(arch).iter().any(|row| row.key == own) => continue,
                 None => return Err(refusal(arch, key, "no such key", value)),
             },
         };

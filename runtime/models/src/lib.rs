@@ -45,5 +45,5 @@ pub use check::check;
 pub use component::Component;
 pub use error::{Error, Result};
 pub use hparams::HParams;
-pub use names::Role;
+pub use names::{Part, Role};
 pub use spec::LayerSpec;

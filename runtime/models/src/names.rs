@@ -8,21 +8,84 @@ pub enum Role {
     TokenEmbd,
     OutputNorm,
     Output,
+    RopeFreqs,
+    RopeFactorsLong,
+    RopeFactorsShort,
     AttnNorm,
     AttnQ,
     AttnK,
     AttnV,
+    AttnQkv,
+    AttnGate,
     AttnOutput,
     AttnQNorm,
     AttnKNorm,
+    AttnSinks,
+    AttnQA,
+    AttnQANorm,
+    AttnQB,
+    AttnKvAMqa,
+    AttnKvANorm,
+    AttnKvB,
+    AttnKB,
+    AttnVB,
+    PostAttnNorm,
+    SsmIn,
+    SsmConv1d,
+    SsmA,
+    SsmDt,
+    SsmBetaAlpha,
+    SsmNorm,
+    SsmOut,
     FfnNorm,
+    PostFfnNorm,
     FfnGate,
     FfnUp,
     FfnDown,
     FfnGateInp,
+    ExpProbsB,
     FfnGateExps,
     FfnUpExps,
     FfnDownExps,
+    FfnGateUpExps,
+    FfnGateInpShexp,
+    FfnGateShexp,
+    FfnUpShexp,
+    FfnDownShexp,
+    NextnEhProj,
+    NextnEmbedTokens,
+    NextnEnorm,
+    NextnHnorm,
+    NextnHead,
+    NextnHeadNorm,
+}
+
+/// Which of the tensors of a role: its numbers, or what goes with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// The numbers themselves.
+    Main,
+    /// Added to the product.
+    Bias,
+    /// Factor of the product, one number or one for each expert.
+    Scale,
+    /// Factor of quantized inputs, one number or one for each expert.
+    InputScale,
+}
+
+impl Part {
+    /// All parts.
+    pub const ALL: [Self; 4] = [Self::Main, Self::Bias, Self::Scale, Self::InputScale];
+
+    /// The last component of a name, except for [`Self::Main`], where it is the role's.
+    fn ending(self) -> Option<&'static str> {
+        match self {
+            Self::Main => None,
+            Self::Bias => Some("bias"),
+            Self::Scale => Some("scale"),
+            Self::InputScale => Some("input_scale"),
+        }
+    }
 }
 
 /// What names inside layers start with; the layer's number and a dot follow.
@@ -36,6 +99,14 @@ struct Name {
     stem: &'static str,
     in_layer: bool,
     f32: bool,
+}
+
+impl Name {
+    /// The stem without its last component, which other parts replace.
+    #[cfg(test)]
+    fn base(&self) -> Option<&'static str> {
+        self.stem.strip_suffix(".weight")
+    }
 }
 
 const fn whole(role: Role, stem: &'static str) -> Name {
@@ -63,21 +134,56 @@ static NAMES: &[Name] = &[
     whole(Role::TokenEmbd, "token_embd.weight"),
     in_f32(whole(Role::OutputNorm, "output_norm.weight")),
     whole(Role::Output, "output.weight"),
+    in_f32(whole(Role::RopeFreqs, "rope_freqs.weight")),
+    in_f32(whole(Role::RopeFactorsLong, "rope_factors_long.weight")),
+    in_f32(whole(Role::RopeFactorsShort, "rope_factors_short.weight")),
     in_f32(layer(Role::AttnNorm, "attn_norm.weight")),
     layer(Role::AttnQ, "attn_q.weight"),
     layer(Role::AttnK, "attn_k.weight"),
     layer(Role::AttnV, "attn_v.weight"),
+    layer(Role::AttnQkv, "attn_qkv.weight"),
+    layer(Role::AttnGate, "attn_gate.weight"),
     layer(Role::AttnOutput, "attn_output.weight"),
     in_f32(layer(Role::AttnQNorm, "attn_q_norm.weight")),
     in_f32(layer(Role::AttnKNorm, "attn_k_norm.weight")),
+    in_f32(layer(Role::AttnSinks, "attn_sinks.weight")),
+    layer(Role::AttnQA, "attn_q_a.weight"),
+    in_f32(layer(Role::AttnQANorm, "attn_q_a_norm.weight")),
+    layer(Role::AttnQB, "attn_q_b.weight"),
+    layer(Role::AttnKvAMqa, "attn_kv_a_mqa.weight"),
+    in_f32(layer(Role::AttnKvANorm, "attn_kv_a_norm.weight")),
+    layer(Role::AttnKvB, "attn_kv_b.weight"),
+    layer(Role::AttnKB, "attn_k_b.weight"),
+    layer(Role::AttnVB, "attn_v_b.weight"),
+    in_f32(layer(Role::PostAttnNorm, "post_attention_norm.weight")),
+    layer(Role::SsmIn, "ssm_in.weight"),
+    in_f32(layer(Role::SsmConv1d, "ssm_conv1d.weight")),
+    in_f32(layer(Role::SsmA, "ssm_a")),
+    in_f32(layer(Role::SsmDt, "ssm_dt.bias")),
+    layer(Role::SsmBetaAlpha, "ssm_ba.weight"),
+    in_f32(layer(Role::SsmNorm, "ssm_norm.weight")),
+    layer(Role::SsmOut, "ssm_out.weight"),
     in_f32(layer(Role::FfnNorm, "ffn_norm.weight")),
+    in_f32(layer(Role::PostFfnNorm, "post_ffw_norm.weight")),
     layer(Role::FfnGate, "ffn_gate.weight"),
     layer(Role::FfnUp, "ffn_up.weight"),
     layer(Role::FfnDown, "ffn_down.weight"),
     in_f32(layer(Role::FfnGateInp, "ffn_gate_inp.weight")),
+    in_f32(layer(Role::ExpProbsB, "exp_probs_b.bias")),
     layer(Role::FfnGateExps, "ffn_gate_exps.weight"),
     layer(Role::FfnUpExps, "ffn_up_exps.weight"),
     layer(Role::FfnDownExps, "ffn_down_exps.weight"),
+    layer(Role::FfnGateUpExps, "ffn_gate_up_exps.weight"),
+    in_f32(layer(Role::FfnGateInpShexp, "ffn_gate_inp_shexp.weight")),
+    layer(Role::FfnGateShexp, "ffn_gate_shexp.weight"),
+    layer(Role::FfnUpShexp, "ffn_up_shexp.weight"),
+    layer(Role::FfnDownShexp, "ffn_down_shexp.weight"),
+    layer(Role::NextnEhProj, "nextn.eh_proj.weight"),
+    layer(Role::NextnEmbedTokens, "nextn.embed_tokens.weight"),
+    in_f32(layer(Role::NextnEnorm, "nextn.enorm.weight")),
+    in_f32(layer(Role::NextnHnorm, "nextn.hnorm.weight")),
+    layer(Role::NextnHead, "nextn.shared_head_head.weight"),
+    in_f32(layer(Role::NextnHeadNorm, "nextn.shared_head_norm.weight")),
 ];
 
 impl Role {
@@ -96,7 +202,28 @@ impl Role {
         }
     }
 
-    /// The role and layer of a GGUF name; `None` for names that no role has.
+    /// The full GGUF name of a part: `blk.{layer}.attn_q.bias`. Roles whose name does not end in `.weight` have no
+    /// further parts; theirs is the name of [`Part::Main`].
+    pub fn part_name(self, part: Part, layer: usize) -> String {
+        let main = self.gguf_name(layer);
+        match part.ending().zip(main.strip_suffix(".weight")) {
+            Some((ending, base)) => format!("{base}.{ending}"),
+            None => main,
+        }
+    }
+
+    /// The role, part and layer of a GGUF name; `None` for names that no role has.
+    pub fn parse(name: &str) -> Option<(Self, Part, Option<usize>)> {
+        if let Some((role, layer)) = Self::from_gguf(name) {
+            return Some((role, Part::Main, layer));
+        }
+        let (base, ending) = name.rsplit_once('.')?;
+        let part = Part::ALL.into_iter().find(|p| p.ending() == Some(ending))?;
+        let (role, layer) = Self::from_gguf(&format!("{base}.weight"))?;
+        Some((role, part, layer))
+    }
+
+    /// The role and layer of a GGUF name; `None` for names that no role has, and for biases and scales.
     pub fn from_gguf(name: &str) -> Option<(Self, Option<usize>)> {
         let (stem, layer) = match name.strip_prefix(LAYER_PREFIX) {
             Some(rest) => {
@@ -145,6 +272,10 @@ mod tests {
             for layer in [0, 7, 123] {
                 let back = Role::from_gguf(&role.gguf_name(layer));
                 assert_eq!(back, Some((role, role.in_layer().then_some(layer))));
+                for part in Part::ALL.into_iter().filter(|_| role.name().base().is_some()) {
+                    let back = Role::parse(&role.part_name(part, layer));
+                    assert_eq!(back, Some((role, part, role.in_layer().then_some(layer))));
+                }
             }
         }
     }

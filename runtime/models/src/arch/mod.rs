@@ -1,21 +1,29 @@
-//! One file per architecture. To add one: write the file, add its `mod` line and its entry in
+//! One file per architecture. To add one: write the file out of [`parts`], add its `mod` line and its entry in
 //! `ARCHITECTURES`.
 
+mod llama;
+pub mod parts;
+mod qwen2;
+mod qwen3;
 mod qwen3moe;
+mod smollm3;
 
 use gguf::Metadata;
+use serde_json::Value as Json;
 
 use crate::effects::Effect;
 use crate::hf::{Fixed, TensorRule};
-use crate::hparams::Row;
+use crate::hparams::{GENERIC, Row};
 use crate::spec::ModelSpec;
-use crate::{Error, HParams, Result, Role};
+use crate::{Error, HParams, Part, Result, Role};
 
 /// A tensor that a model of the architecture has: its shape (row length first) and whether it must be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorExpectation {
     /// What it is.
     pub role: Role,
+    /// Which part of it.
+    pub part: Part,
     /// Layer, for roles inside layers.
     pub layer: Option<usize>,
     /// Dimensions, row length first.
@@ -29,6 +37,7 @@ impl TensorExpectation {
     pub fn whole(role: Role, shape: &[usize]) -> Self {
         Self {
             role,
+            part: Part::Main,
             layer: None,
             shape: shape.iter().map(|&d| d as u64).collect(),
             required: true,
@@ -52,10 +61,39 @@ impl TensorExpectation {
         }
     }
 
+    /// The same, but the bias that goes with it.
+    #[must_use]
+    pub fn bias(self) -> Self {
+        Self {
+            part: Part::Bias,
+            ..self
+        }
+    }
+
     /// The GGUF name.
     pub fn name(&self) -> String {
-        self.role.gguf_name(self.layer.unwrap_or(0))
+        self.role.part_name(self.part, self.layer.unwrap_or(0))
     }
+}
+
+/// What a converter does with layers behind the last one of the model, which predict further tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mtp {
+    /// There are none.
+    Absent,
+    /// They are left out.
+    Dropped,
+    /// They become the last blocks, which `nextn_predict_layers` counts, unless they are not wanted.
+    Kept,
+}
+
+/// A tensor that is computed from the config.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Computed {
+    /// What it is: a vector outside layers.
+    pub role: Role,
+    /// Its values.
+    pub values: Vec<f32>,
 }
 
 /// Everything that is particular to one architecture.
@@ -65,23 +103,80 @@ pub struct Architecture {
     pub name: &'static str,
     /// Class names in a checkpoint's `architectures`.
     pub hf_classes: &'static [&'static str],
-    /// Hyper-parameters beside [`crate::hparams::GENERIC`], in the order in which a converter writes them. A
-    /// row with the key of a generic one takes its place.
-    pub hparams: &'static [Row],
-    /// Keys that the description takes for granted beside or against [`crate::effects::GENERIC`], with the
+    /// Hyper-parameters that most architectures share, [`GENERIC`]; none where the reference converter has an order of
+    /// its own.
+    pub generic: &'static [Row],
+    /// Its own hyper-parameters, in the order in which the reference converter writes them. A row with the key of an
+    /// earlier one replaces its value.
+    pub hparams: &'static [&'static [Row]],
+    /// Rows of routing and rotation that the reference converter leaves to a loader's defaults. A converter writes
+    /// them behind all others where the key is not there yet.
+    pub explicit: &'static [&'static [Row]],
+    /// Keys that the forward pass takes for granted beside or against [`crate::effects::GENERIC`], with the
     /// values that it holds for.
     pub effects: &'static [Effect],
     /// Settings of a checkpoint that the description takes for granted.
     pub fixed: &'static [Fixed],
-    /// From a checkpoint's tensors to GGUF's, first match wins. Groups, so that architectures can share them.
+    /// Types of rotation in a checkpoint's settings that are known beside `default`.
+    pub rope_types: &'static [&'static str],
+    /// From a checkpoint's tensors to GGUF's, first match wins. Groups, so that architectures can share them;
+    /// stacks of experts belong together where their rules are in one group.
     pub hf_tensors: &'static [&'static [TensorRule]],
-    /// The forward pass.
-    pub model: fn(&HParams) -> Result<ModelSpec>,
+    /// What becomes of a checkpoint's layers that predict further tokens.
+    pub mtp: fn(&Json) -> Mtp,
+    /// Tensors that are computed from the config, in front of all others.
+    pub computed: fn(&Json, &HParams) -> Result<Vec<Computed>>,
+    /// The forward pass, if this build has it.
+    pub forward: Option<fn(&HParams) -> Result<ModelSpec>>,
     /// The tensors.
     pub tensors: fn(&HParams) -> Vec<TensorExpectation>,
 }
 
-static ARCHITECTURES: &[&Architecture] = &[&qwen3moe::ARCHITECTURE];
+impl Architecture {
+    /// The forward pass.
+    ///
+    /// # Errors
+    /// An architecture that this build cannot run, and hyper-parameters that do not fit it.
+    pub fn model(&self, h: &HParams) -> Result<ModelSpec> {
+        let model = self.forward.ok_or_else(|| {
+            let runs: Vec<_> = all()
+                .iter()
+                .filter(|a| a.forward.is_some())
+                .map(|a| a.name)
+                .collect();
+            Error::NoForwardPass {
+                arch: self.name.into(),
+                runs: runs.join(", ").into(),
+            }
+        })?;
+        model(h)
+    }
+
+    /// Nothing: what an architecture does not say of itself.
+    const BASE: Self = Self {
+        name: "",
+        hf_classes: &[],
+        generic: GENERIC,
+        hparams: &[],
+        explicit: &[],
+        effects: &[],
+        fixed: &[],
+        rope_types: &[],
+        hf_tensors: &[],
+        mtp: |_| Mtp::Absent,
+        computed: |_, _| Ok(Vec::new()),
+        forward: None,
+        tensors: |_| Vec::new(),
+    };
+}
+
+static ARCHITECTURES: &[&Architecture] = &[
+    &llama::ARCHITECTURE,
+    &qwen2::ARCHITECTURE,
+    &qwen3::ARCHITECTURE,
+    &qwen3moe::ARCHITECTURE,
+    &smollm3::ARCHITECTURE,
+];
 
 /// Every architecture of this build.
 pub fn all() -> &'static [&'static Architecture] {

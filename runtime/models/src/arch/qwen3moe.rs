@@ -1,21 +1,18 @@
 //! Qwen3-MoE: grouped-query attention with a norm of every query and key head, and experts in every layer.
 
+use super::parts::{self, Expect};
 use super::{Architecture, TensorExpectation};
 use crate::effects::Neutral;
-use crate::hf::{self, Fixed, TensorRule, Transform};
-use crate::hparams::{Row, Slot};
+use crate::hf::{self, Fixed};
+use crate::hparams::{self, Row};
 use crate::spec::{Activation, Ffn, Gating, Gqa, LayerSpec, Mixer, ModelSpec, Moe, Norm, Rope, RopeKind};
 use crate::{Error, HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "qwen3moe",
     hf_classes: &["Qwen3MoeForCausalLM"],
-    hparams: &[Row {
-        key: "expert_feed_forward_length",
-        hf: &["moe_intermediate_size"],
-        slot: Slot::width(|h| &mut h.n_ff_exp),
-        required: true,
-    }],
+    hparams: &[OWN],
+    explicit: &[parts::ROPE_EXPLICIT, parts::SOFTMAX_NORM_EXPLICIT],
     // Always a softmax over all experts, and weights that are divided by their sum.
     effects: &[
         ("expert_gating_func", Neutral::One),
@@ -23,75 +20,29 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     ],
     fixed: &[
         hf::SILU,
-        hf::NO_ROPE_SCALING,
-        Fixed {
-            hf: &["norm_topk_prob"],
-            is: "true",
-            if_absent: true,
-        },
-        Fixed {
-            hf: &["decoder_sparse_step"],
-            is: "1",
-            if_absent: true,
-        },
-        Fixed {
-            hf: &["mlp_only_layers"],
-            is: "[]",
-            if_absent: true,
-        },
-        Fixed {
-            hf: &["attention_bias"],
-            is: "false",
-            if_absent: true,
-        },
-        Fixed {
-            hf: &["use_sliding_window"],
-            is: "false",
-            if_absent: true,
-        },
+        hf::NO_SLIDING_WINDOW,
+        Fixed::to(&["norm_topk_prob"], &["true"]),
+        Fixed::to(&["decoder_sparse_step"], &["1"]),
+        Fixed::to(&["mlp_only_layers"], &["[]"]),
+        Fixed::to(&["attention_bias"], &["false"]),
     ],
-    hf_tensors: &[hf::WHOLE_MODEL, hf::LLAMA_ATTENTION, hf::QK_NORM, MOE],
-    model,
+    rope_types: &["linear", "yarn"],
+    hf_tensors: &[
+        parts::WHOLE_MODEL,
+        parts::NORMS,
+        parts::ATTENTION,
+        parts::QK_NORM,
+        parts::ROUTER,
+        parts::EXPERTS,
+    ],
+    forward: Some(forward),
     tensors,
+    ..Architecture::BASE
 };
 
-/// The stacks of a layer are written together, in this order, when the last expert has been seen.
-const MOE: &[TensorRule] = &[
-    TensorRule::new(
-        "model.layers.{layer}.mlp.gate.weight",
-        Role::FfnGateInp,
-        Transform::Copy,
-    ),
-    TensorRule::new(
-        "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight",
-        Role::FfnDownExps,
-        Transform::StackExperts,
-    ),
-    TensorRule::new(
-        "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight",
-        Role::FfnGateExps,
-        Transform::StackExperts,
-    ),
-    TensorRule::new(
-        "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight",
-        Role::FfnUpExps,
-        Transform::StackExperts,
-    ),
-    TensorRule::new(
-        "model.layers.{layer}.mlp.experts.down_proj",
-        Role::FfnDownExps,
-        Transform::Copy,
-    ),
-    TensorRule::new(
-        "model.layers.{layer}.mlp.experts.gate_up_proj",
-        Role::FfnGateExps,
-        Transform::SplitRows {
-            second: Role::FfnUpExps,
-        },
-    ),
-];
+static OWN: &[Row] = &[hparams::EXPERT_FEED_FORWARD_LENGTH.required()];
 
-fn model(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> Result<ModelSpec> {
     if h.n_expert == 0 {
         return Err(Error::mismatch(
             "metadata key `qwen3moe.expert_count`",
@@ -138,33 +89,12 @@ fn model(h: &HParams) -> Result<ModelSpec> {
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
-    let n = h.n_embd;
-    let (n_q, n_k, n_v) = (
-        h.n_head * h.head_dim_k,
-        h.n_head_kv * h.head_dim_k,
-        h.n_head_kv * h.head_dim_v,
-    );
-    let mut all = vec![
-        TensorExpectation::whole(Role::TokenEmbd, &[n, h.n_vocab]),
-        TensorExpectation::whole(Role::OutputNorm, &[n]),
-        TensorExpectation::whole(Role::Output, &[n, h.n_vocab]).optional(),
-    ];
+    let mut all = Expect::model(h);
     for il in 0..h.n_layer {
-        let expect = |role, shape: &[usize]| TensorExpectation::layer(role, il, shape);
-        all.extend([
-            expect(Role::AttnNorm, &[n]),
-            expect(Role::AttnQ, &[n, n_q]),
-            expect(Role::AttnK, &[n, n_k]),
-            expect(Role::AttnV, &[n, n_v]),
-            expect(Role::AttnOutput, &[h.n_head * h.head_dim_v, n]),
-            expect(Role::AttnQNorm, &[h.head_dim_k]),
-            expect(Role::AttnKNorm, &[h.head_dim_k]),
-            expect(Role::FfnNorm, &[n]),
-            expect(Role::FfnGateInp, &[n, h.n_expert]),
-            expect(Role::FfnGateExps, &[n, h.n_ff_exp, h.n_expert]),
-            expect(Role::FfnUpExps, &[n, h.n_ff_exp, h.n_expert]),
-            expect(Role::FfnDownExps, &[h.n_ff_exp, n, h.n_expert]),
-        ]);
+        all.attention(il);
+        all.qk_norm(il);
+        all.add(il, Role::FfnNorm, &[h.n_embd]);
+        all.experts(il, h.n_ff_exp);
     }
-    all
+    all.done()
 }

@@ -1,0 +1,160 @@
+//! Every checkpoint beside the project whose architecture is described, against what the reference converter makes of
+//! it: keys, tensors and the bits of their values. (Vocabularies and the written file are tested elsewhere.)
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use gguf::{Metadata, Value};
+use gguf_models::{arch, hf};
+use serde_json::{Value as Json, json};
+use sha2::{Digest, Sha256};
+
+use crate::map::Output;
+use crate::outtype::OutType;
+use crate::plan::Model;
+use crate::source::{Weights, read_json};
+
+/// Keys that are written though the reference leaves them to the defaults of loaders.
+const EXPLICIT: &[&str] = &[
+    "attention.sliding_window",
+    "expert_gating_func",
+    "expert_weights_norm",
+    "expert_weights_scale",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "rope.scaling.type",
+];
+
+/// Keys of single models that are as in the golden neither in value nor in place, with the reason.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[];
+
+struct Case {
+    name: String,
+    dir: PathBuf,
+    golden: Json,
+}
+
+/// The checkpoints that have a golden and whose weights are plain numbers.
+fn cases() -> Vec<Case> {
+    let shared = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared"));
+    let mut cases = Vec::new();
+    for folder in ["models/zoo", "models/sources"] {
+        let Ok(entries) = std::fs::read_dir(shared.join(folder)) else {
+            eprintln!("skipped: `{}` is absent", shared.join(folder).display());
+            continue;
+        };
+        for entry in entries {
+            let entry = entry.expect("readable");
+            let name = entry.file_name().into_string().expect("UTF-8");
+            let golden = shared.join(format!("golden/convert/{name}.json"));
+            if golden.exists() {
+                cases.push(Case {
+                    name,
+                    dir: entry.path(),
+                    golden: read_json(&golden).expect("JSON"),
+                });
+            }
+        }
+    }
+    cases.sort_by(|a, b| a.name.cmp(&b.name));
+    cases
+}
+
+/// The model of a checkpoint; `None` where its architecture or its weights are not supported.
+fn read(dir: &Path, no_mtp: bool) -> Option<(Model, Weights)> {
+    let config: Json = read_json(&dir.join("config.json")).expect("JSON");
+    let text = hf::text_config(&config).expect("an object");
+    if hf::lookup(&text, "quantization_config").is_some() || dir.join("hf_quant_config.json").exists() {
+        return None;
+    }
+    let arch = arch::by_hf_class(hf::class(&config)).ok()?;
+    let weights = Weights::open(dir).expect("sound");
+    let outtype = OutType::resolve("f32", &weights).expect("known");
+    let model = Model::new(arch, text, &weights, outtype.file_type.id, no_mtp);
+    Some((
+        model.unwrap_or_else(|e| panic!("{}: {e}", dir.display())),
+        weights,
+    ))
+}
+
+/// A value as the goldens have it: type names, then the value.
+fn value_record(value: &Value) -> Json {
+    match value {
+        Value::U32(v) => json!([["UINT32"], v]),
+        Value::F32(v) => json!([["FLOAT32"], f64::from(*v)]),
+        Value::Bool(v) => json!([["BOOL"], v]),
+        Value::String(v) => json!([["STRING"], v]),
+        other => panic!("a value that no converter writes: {other:?}"),
+    }
+}
+
+fn compare_metadata(name: &str, found: &Metadata, golden: &Json) {
+    let arch = golden["general.architecture"][1].as_str().expect("a name");
+    let is_ours = |key: &str| key.starts_with(&format!("{arch}.")) || key == gguf::key::FILE_TYPE;
+    let is_exception = |key: &str| {
+        let own = key.split_once('.').map_or(key, |(_, own)| own);
+        EXCEPTIONS.iter().any(|(of, k, _)| *of == name && *k == own)
+    };
+    let golden = golden.as_object().expect("pairs");
+    let expected: Vec<_> = golden
+        .iter()
+        .filter(|(key, _)| is_ours(key) && !is_exception(key))
+        .map(|(key, value)| (key.as_str(), value.clone()))
+        .collect();
+    let (same, more): (Vec<_>, Vec<_>) = found
+        .iter()
+        .filter(|(key, _)| !is_exception(key))
+        .map(|(key, value)| (key, value_record(value)))
+        .partition(|(key, _)| golden.contains_key(*key));
+    assert_eq!(same, expected, "{name}");
+    for (key, _) in more {
+        let own = key.split_once('.').map_or(key, |(_, own)| own);
+        assert!(EXPLICIT.contains(&own), "{name}: `{key}` is not in the golden");
+    }
+}
+
+/// The SHA-256 of a tensor's values as F32.
+fn digest(output: &Output, weights: &Weights) -> String {
+    let mut sha = Sha256::new();
+    for view in &output.views {
+        let mut values = vec![0.0; (view.n_rows() * view.n_cols()) as usize];
+        view.read(&weights.files, 0, &mut values).expect("readable");
+        for value in values {
+            sha.update(value.to_le_bytes());
+        }
+    }
+    sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn keys_and_tensors_equal_the_reference() {
+    let mut done = BTreeSet::new();
+    let cases = cases();
+    for case in &cases {
+        let Some((model, weights)) = read(&case.dir, false) else {
+            continue;
+        };
+        compare_metadata(&case.name, &model.params, &case.golden["metadata"]);
+        let tensors: Vec<_> = model
+            .outputs
+            .iter()
+            .map(|o| (o.name.as_str(), o.shape.dims().to_vec()))
+            .collect();
+        let golden = case.golden["tensors"].as_array().expect("tensors");
+        let expected: Vec<_> = golden
+            .iter()
+            .map(|t| {
+                let dims = t[1].as_array().expect("dimensions");
+                let dims = dims.iter().map(|d| d.as_u64().expect("a number")).collect();
+                (t[0].as_str().expect("a name"), dims)
+            })
+            .collect();
+        assert_eq!(tensors, expected, "{}", case.name);
+        for (output, golden) in model.outputs.iter().zip(golden) {
+            let digest = digest(output, &weights);
+            assert_eq!(digest, golden[3], "{}: {}", case.name, output.name);
+        }
+        done.insert(case.name.as_str());
+    }
+    assert!(cases.is_empty() || done.contains("qwen3moe"), "{done:?}");
+}
