@@ -16,7 +16,9 @@ use crate::source::{Weights, read_json};
 
 /// Keys that are written though the reference leaves them to the defaults of loaders.
 const EXPLICIT: &[&str] = &[
+    "attention.scale",
     "attention.sliding_window",
+    "attention.sliding_window_pattern",
     "expert_gating_func",
     "expert_weights_norm",
     "expert_weights_scale",

@@ -1,11 +1,22 @@
 //! One file per architecture. To add one: write the file out of [`parts`], add its `mod` line and its entry in
 //! `ARCHITECTURES`.
 
+mod dots1;
+mod ernie4_5_moe;
+mod gemma;
+mod gemma2;
+mod gemma3;
+mod hunyuan_moe;
 mod llama;
+mod olmoe;
 pub mod parts;
+mod phi3;
 mod qwen2;
+mod qwen2moe;
 mod qwen3;
 mod qwen3moe;
+mod qwen3next;
+mod seed_oss;
 mod smollm3;
 
 use gguf::Metadata;
@@ -171,10 +182,20 @@ impl Architecture {
 }
 
 static ARCHITECTURES: &[&Architecture] = &[
+    &dots1::ARCHITECTURE,
+    &ernie4_5_moe::ARCHITECTURE,
+    &gemma2::ARCHITECTURE,
+    &gemma3::ARCHITECTURE,
+    &hunyuan_moe::ARCHITECTURE,
     &llama::ARCHITECTURE,
+    &olmoe::ARCHITECTURE,
+    &phi3::ARCHITECTURE,
     &qwen2::ARCHITECTURE,
+    &qwen2moe::ARCHITECTURE,
     &qwen3::ARCHITECTURE,
     &qwen3moe::ARCHITECTURE,
+    &qwen3next::ARCHITECTURE,
+    &seed_oss::ARCHITECTURE,
     &smollm3::ARCHITECTURE,
 ];
 

@@ -203,6 +203,45 @@ pub static SHARED_EXPERTS: &[TensorRule] = &[
     ),
 ];
 
+/// The two norms of a layer, in files that name the second one after what it stands behind.
+pub static POST_ATTENTION_NORMS: &[TensorRule] = &[
+    TensorRule::new(
+        "model.layers.{layer}.input_layernorm.weight",
+        &[Piece::whole(Role::AttnNorm)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.post_attention_layernorm.weight",
+        &[Piece::whole(Role::PostAttnNorm)],
+    ),
+];
+
+/// One expert that every token passes, with a gate for its output.
+pub static GATED_SHARED_EXPERT: &[TensorRule] = &[
+    TensorRule::new(
+        "model.layers.{layer}.mlp.shared_expert.gate_proj.weight",
+        &[Piece::whole(Role::FfnGateShexp)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.mlp.shared_expert.up_proj.weight",
+        &[Piece::whole(Role::FfnUpShexp)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.mlp.shared_expert.down_proj.weight",
+        &[Piece::whole(Role::FfnDownShexp)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.mlp.shared_expert_gate.weight",
+        &[Piece::whole(Role::FfnGateInpShexp)],
+    ),
+];
+
+/// Softmax over all experts, weights of the chosen as they are.
+pub static SOFTMAX_EXPLICIT: &[Row] = &[
+    hparams::EXPERT_GATING_FUNC.computed(|c| Ok(with_experts(c, "softmax"))),
+    hparams::EXPERT_WEIGHTS_NORM.computed(|c| Ok(with_experts(c, false))),
+    hparams::EXPERT_WEIGHTS_SCALE.computed(|c| Ok(with_experts(c, 1.0))),
+];
+
 /// How much of a head is rotated, at what base, and that nothing scales it. The base is that of most classes; an
 /// architecture whose class has another default puts a row of its own in front.
 pub static ROPE_EXPLICIT: &[Row] = &[
@@ -298,6 +337,16 @@ impl<'a> Expect<'a> {
     pub fn rope_freqs(mut self) -> Self {
         let freqs = TensorExpectation::whole(Role::RopeFreqs, &[self.h.n_rot / 2]);
         self.all.push(freqs.optional());
+        self
+    }
+
+    /// The factors of a rotation for short and long contexts, in files that have them.
+    #[must_use]
+    pub fn rope_factors(mut self) -> Self {
+        for role in [Role::RopeFactorsLong, Role::RopeFactorsShort] {
+            let factors = TensorExpectation::whole(role, &[self.h.n_rot / 2]);
+            self.all.push(factors.optional());
+        }
         self
     }
 

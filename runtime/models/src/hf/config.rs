@@ -191,6 +191,44 @@ pub fn same_for_all(config: &Json, path: &str) -> Result<Option<Json>> {
     }
 }
 
+/// Every how many layers one attends to all positions, 0 if none does: from the list of the layers' types, else from
+/// the first of some settings that is there, else the usual number.
+///
+/// # Errors
+/// A list with another order than one such layer behind a fixed number of others.
+pub fn full_attention_period(config: &Json, paths: &[&str], usual: u64) -> Result<Option<Json>> {
+    const LIST: &str = "layer_types";
+    let Some(list) = lookup(config, LIST) else {
+        for path in paths {
+            if let Some(period) = count(config, path)? {
+                return Ok(Some(period.into()));
+            }
+        }
+        return Ok(Some(usual.into()));
+    };
+    let is_full: Vec<bool> = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|t| t == "full_attention")
+        .collect();
+    let period = is_full.iter().position(|full| *full).map_or(0, |first| first + 1);
+    let regular = |(il, full): (usize, &bool)| *full == (period > 0 && (il + 1).is_multiple_of(period));
+    if is_full.is_empty() || !is_full.iter().enumerate().all(regular) {
+        let expected = "`full_attention` at equal distances, as other orders are not supported";
+        return Err(wrong_type(LIST, expected, list));
+    }
+    // In a model with fewer layers than the usual distance the list does not show it.
+    Ok(Some(
+        if period == 0 && is_full.len() < usual as usize {
+            usual
+        } else {
+            period as u64
+        }
+        .into(),
+    ))
+}
+
 /// A number without fraction that is not negative; configs have both spellings, `32` and `32.0`.
 pub fn whole_number(json: &Json) -> Option<u64> {
     let exact = |f: f64| (f >= 0.0 && f.fract() == 0.0 && f < 9e15).then_some(f as u64);

@@ -76,6 +76,10 @@ pub struct HParams {
     pub head_dim_k_mla: usize,
     pub head_dim_v_mla: usize,
     pub n_swa: usize,
+    /// Every how many layers one has no window.
+    pub swa_period: usize,
+    /// Every how many layers one has attention, in models whose others are recurrent.
+    pub full_attention_period: usize,
     pub attention_scale: f32,
     pub attn_softcap: f32,
     pub final_softcap: f32,

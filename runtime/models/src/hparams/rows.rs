@@ -396,6 +396,12 @@ pub const SLIDING_WINDOW: Row = Row::paths(
     &["sliding_window"],
     Slot::positions(|h| &mut h.n_swa),
 );
+/// `attention.sliding_window_pattern`: every how many layers one has no window, 0 if all have one.
+pub const SLIDING_WINDOW_PATTERN: Row = Row::new(
+    "attention.sliding_window_pattern",
+    Hf::Nowhere,
+    Slot::some_layers(|h| &mut h.swa_period),
+);
 /// `attention.scale`.
 pub const ATTENTION_SCALE: Row = Row::new(
     "attention.scale",

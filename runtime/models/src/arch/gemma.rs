@@ -1,0 +1,81 @@
+//! What the Gemma models have in common: norms stored as the difference from one, norms in front of and behind every
+//! part of a layer, layers with a window between layers without, an output that is the embedding.
+
+use serde_json::Value as Json;
+
+use super::parts::Expect;
+use crate::hf::{self, Fixed, Op, Piece, Skip, TensorRule};
+use crate::hparams::{self, Row};
+use crate::{Error, HParams, Role};
+
+/// Norms, and the output, which is tied.
+pub(super) static TENSORS: &[TensorRule] = &[
+    TensorRule::new(
+        "model.norm.weight",
+        &[Piece::whole(Role::OutputNorm).with(Op::AddOne)],
+    ),
+    TensorRule::skip("lm_head.weight", Skip::TiedOutput),
+    TensorRule::new(
+        "model.layers.{layer}.input_layernorm.weight",
+        &[Piece::whole(Role::AttnNorm).with(Op::AddOne)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.post_attention_layernorm.weight",
+        &[Piece::whole(Role::PostAttnNorm).with(Op::AddOne)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.pre_feedforward_layernorm.weight",
+        &[Piece::whole(Role::FfnNorm).with(Op::AddOne)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.post_feedforward_layernorm.weight",
+        &[Piece::whole(Role::PostFfnNorm).with(Op::AddOne)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.self_attn.q_norm.weight",
+        &[Piece::whole(Role::AttnQNorm).with(Op::AddOne)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.self_attn.k_norm.weight",
+        &[Piece::whole(Role::AttnKNorm).with(Op::AddOne)],
+    ),
+];
+
+/// What all of them take for granted.
+pub(super) static FIXED: &[Fixed] = &[
+    hf::GELU,
+    Fixed::to(&["attention_bias"], &["false"]),
+    Fixed::to(&["tie_word_embeddings"], &["true"]),
+    Fixed::to(&["use_bidirectional_attention"], &["false"]),
+];
+
+/// The factor of the scores, which loaders derive from the model's size.
+pub(super) const ATTENTION_SCALE: Row = hparams::ATTENTION_SCALE.computed(|config| {
+    const PATH: &str = "query_pre_attn_scalar";
+    let Some(scalar) = hf::number(config, PATH)? else {
+        return Ok(None);
+    };
+    if scalar <= 0.0 {
+        return Err(Error::mismatch(
+            format!("config.json `{PATH}`"),
+            "a number above 0",
+            scalar,
+        ));
+    }
+    Ok(Some(scalar.sqrt().recip().into()))
+});
+
+/// A setting, or what its absence means.
+pub(super) fn or(config: &Json, path: &str, usual: impl Into<Json>) -> Json {
+    let found = hf::lookup(config, path).cloned();
+    found.unwrap_or_else(|| usual.into())
+}
+
+/// Tensors of a layer but for norms of heads.
+pub(super) fn layer(all: &mut Expect<'_>, il: usize, h: &HParams) {
+    all.attention(il);
+    all.add(il, Role::PostAttnNorm, &[h.n_embd]);
+    all.add(il, Role::FfnNorm, &[h.n_embd]);
+    all.dense(il);
+    all.add(il, Role::PostFfnNorm, &[h.n_embd]);
+}

@@ -1,0 +1,49 @@
+//! Gemma 2: caps on scores and logits, a window in every second layer.
+
+use super::gemma;
+use super::parts::{self, Expect};
+use super::{Architecture, TensorExpectation};
+use crate::hparams::{self, Row};
+use crate::{HParams, hf};
+
+pub(super) static ARCHITECTURE: Architecture = Architecture {
+    name: "gemma2",
+    hf_classes: &["Gemma2ForCausalLM"],
+    generic: &[],
+    hparams: &[OWN],
+    explicit: &[EXPLICIT, parts::ROPE_EXPLICIT],
+    fixed: gemma::FIXED,
+    hf_tensors: &[gemma::TENSORS, parts::WHOLE_MODEL, parts::ATTENTION, parts::DENSE],
+    tensors,
+    ..Architecture::BASE
+};
+
+static OWN: &[Row] = &[
+    hparams::CONTEXT_LENGTH,
+    hparams::EMBEDDING_LENGTH,
+    hparams::BLOCK_COUNT,
+    hparams::FEED_FORWARD_LENGTH.required(),
+    hparams::HEAD_COUNT,
+    hparams::HEAD_COUNT_KV,
+    hparams::RMS_EPSILON,
+    hparams::KEY_LENGTH.computed(|c| Ok(Some(gemma::or(c, "head_dim", 256)))),
+    hparams::VALUE_LENGTH.computed(|c| Ok(Some(gemma::or(c, "head_dim", 256)))),
+    hparams::FILE_TYPE,
+    hparams::ATTN_LOGIT_SOFTCAPPING,
+    hparams::FINAL_LOGIT_SOFTCAPPING,
+    hparams::SLIDING_WINDOW,
+];
+
+static EXPLICIT: &[Row] = &[
+    hparams::ROPE_FREQ_BASE,
+    hparams::SLIDING_WINDOW_PATTERN.computed(|c| hf::full_attention_period(c, &[], 2)),
+    gemma::ATTENTION_SCALE,
+];
+
+fn tensors(h: &HParams) -> Vec<TensorExpectation> {
+    let mut all = Expect::model(h);
+    for il in 0..h.n_layer {
+        gemma::layer(&mut all, il, h);
+    }
+    all.done()
+}
