@@ -31,8 +31,10 @@ mod engine;
 mod guide;
 mod job;
 mod metadata;
+mod options;
 mod plan;
 mod policy;
+mod program;
 mod report;
 mod request;
 mod run;
@@ -42,7 +44,12 @@ mod verify;
 
 use args::Args;
 
+pub use engine::Fault;
+pub use job::{Arrangement, Job, Kind, Target, parse_file_type};
+pub use options::{Part, RecipeArgs, Uncovered, WorkArgs};
+pub use run::{Results, Run, Show, run};
+
 /// The program.
 pub fn main() -> std::process::ExitCode {
-    gguf_cli::run(|args: Args| run::run(&args))
+    gguf_cli::run(|args: Args| program::run(&args))
 }
