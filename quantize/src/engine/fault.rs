@@ -19,9 +19,10 @@ impl Fault {
         Self { row, col, what }
     }
 
-    /// The fault of a block that was sound before it was encoded: its values are beyond what the type holds.
+    /// The fault of a block that was sound before it was encoded: its values, the first of `values`, are beyond what the
+    /// type holds. `col` is that of the first value.
     pub fn too_large(row: u64, col: usize, format: &Format, values: &[f32]) -> Self {
-        let block = values.iter().skip(col).take(format.geometry.block_elems);
+        let block = values.iter().take(format.geometry.block_elems);
         let (at, largest) = block
             .enumerate()
             .max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))

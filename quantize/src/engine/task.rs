@@ -193,7 +193,10 @@ fn encode_row(
     encoder(step)(values, importance, out);
     match step.to.check_rows(values.len(), out) {
         None => Ok(()),
-        Some(place) => Err(unsound(&Fault::too_large(row, place.col, step.to, values), step)),
+        Some(place) => Err(unsound(
+            &Fault::too_large(row, place.col, step.to, &values[place.col..]),
+            step,
+        )),
     }
 }
 
