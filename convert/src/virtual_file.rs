@@ -12,7 +12,7 @@ use std::sync::Arc;
 use gguf::TensorInfo;
 use gguf::source::{ReadAdvice, Source, check_range};
 use gguf_blocks::{Cpu, Importance};
-use gguf_quantize::Fault;
+use gguf_quantize::{Fault, first_not_finite};
 use rayon::prelude::*;
 
 use crate::Result;
@@ -283,7 +283,7 @@ impl Rows<'_> {
         let n_cols = view.n_cols() as usize;
         values.resize(out.len() / row_bytes * n_cols, 0.0);
         view.read(files, chunk.first, values)?;
-        if let Some(i) = values.iter().position(|v| !v.is_finite()) {
+        if let Some(i) = first_not_finite(values) {
             let (row, col) = self.place(chunk, i);
             let fault = Fault::not_finite(row, col, values[i]);
             return Err(Error::NotFinite(self.describe(&fault)));
@@ -331,4 +331,45 @@ fn chunks(range: Range<u64>, step: u64) -> impl Iterator<Item = Range<u64>> {
         at = at.saturating_add(step).min(range.end);
         (start < range.end).then_some(start..at)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Options;
+
+    #[test]
+    fn pieces_of_turned_matrices_are_those_of_the_whole() {
+        let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/qwen3moe"));
+        let options = Options {
+            outtype: "bf16".to_owned(),
+            ..Options::default()
+        };
+        let mut plan = Plan::new(dir, &options).expect("a plan");
+        let stack = |t: &TensorInfo| t.name.ends_with("ffn_gate_exps.weight");
+        let i = plan.layout.tensors.iter().position(stack).expect("a stack");
+        plan.tensors[i].views.iter_mut().for_each(|v| v.transpose = true);
+        let expected: Vec<u8> = plan.tensors[i]
+            .views
+            .iter()
+            .flat_map(|view| {
+                let mut values = vec![0.0; (view.n_rows() * view.n_cols()) as usize];
+                view.read(&plan.files, 0, &mut values).expect("readable");
+                // BF16 is the upper half, and the checkpoint is BF16.
+                let halves = values.into_iter().map(|v| (v.to_bits() >> 16) as u16);
+                halves.flat_map(u16::to_le_bytes).collect::<Vec<u8>>()
+            })
+            .collect();
+        let at = plan.layout.head.len() as u64 + plan.layout.tensors[i].offset;
+        let file = VirtualFile::new(Arc::new(plan));
+        let n = expected.len();
+        for (start, len) in [(0, n), (1, 3), (n / 2 - 7, 4001), (n / 8 - 5, 9), (n - 1, 1)] {
+            let mut bytes = vec![0; len];
+            file.read_at(at + start as u64, &mut bytes)
+                .expect("inside the file");
+            assert!(bytes == expected[start..start + len], "{len} bytes from {start}");
+        }
+        let advice = file.advice(at, n as u64);
+        assert!(advice.at_once > 0 && advice.memory >= n as u64 / 8, "{advice:?}");
+    }
 }

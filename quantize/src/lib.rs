@@ -47,7 +47,7 @@ mod verify;
 
 use args::Args;
 
-pub use engine::Fault;
+pub use engine::{Fault, first_not_finite};
 pub use job::{Arrangement, Job, Kind, Target, parse_file_type};
 pub use options::{Part, RecipeArgs, Uncovered, WorkArgs};
 pub use run::{Results, Run, Show, run};

@@ -73,6 +73,20 @@ impl Fault {
     }
 }
 
+/// The first value that is no number or infinite.
+pub fn first_not_finite(values: &[f32]) -> Option<usize> {
+    const EXPONENT: u32 = 0x7F80_0000;
+    const GROUP: usize = 256;
+    // A group is looked at as a whole, so that the loop has no way out that would keep it from being vectorised.
+    let is_bad = |group: &[f32]| {
+        let all = group.iter().map(|v| v.to_bits() & EXPONENT == EXPONENT);
+        all.fold(false, |any, bad| any | bad)
+    };
+    let group = values.chunks(GROUP).position(is_bad)?;
+    let within = values[group * GROUP..].iter().position(|v| !v.is_finite())?;
+    Some(group * GROUP + within)
+}
+
 /// The value of a block that has one only.
 fn one_value(format: &Format, n_cols: usize, rows: &[u8], place: Place) -> Option<f32> {
     let size = format.geometry.block_bytes;
@@ -83,4 +97,25 @@ fn one_value(format: &Format, n_cols: usize, rows: &[u8], place: Place) -> Optio
     let mut value = [0.0];
     format.decode?(block, &mut value);
     Some(value[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_not_finite;
+
+    #[test]
+    fn the_first_bad_value_is_found() {
+        for n in [0, 1, 255, 256, 257, 700] {
+            let values = vec![f32::MAX; n];
+            assert_eq!(first_not_finite(&values), None);
+            for at in [0, 1, 254, 255, 256, 699].into_iter().filter(|at| *at < n) {
+                for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut values = values.clone();
+                    values[at] = bad;
+                    values[n - 1] = bad;
+                    assert_eq!(first_not_finite(&values), Some(at));
+                }
+            }
+        }
+    }
 }

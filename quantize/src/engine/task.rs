@@ -6,7 +6,7 @@ use gguf_cli::{Failure, Result};
 use crate::plan::Step;
 
 use super::Work;
-use super::fault::Fault;
+use super::fault::{Fault, first_not_finite};
 use super::queue::Task;
 
 /// Sizes of a tensor's rows.
@@ -136,7 +136,7 @@ fn encode(
         decoded.expect("the plan refuses types without a decoder");
         for (i, values) in values.chunks(sizes.n_cols).enumerate() {
             let row = task.rows.start + (unit * sizes.unit + i) as u64;
-            if let Some(col) = values.iter().position(|v| !v.is_finite()) {
+            if let Some(col) = first_not_finite(values) {
                 return Err(unsound(&Fault::not_finite(row, col, values[col]), step));
             }
             let matrix = step.matrix_of(row);
