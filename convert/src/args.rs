@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use gguf_cli::{OutputArgs, ReserveArgs, TalkArgs, ThreadArgs};
+use gguf_cli::ThreadArgs;
+use gguf_quantize::{RecipeArgs, WorkArgs};
 
-/// What `--outtype` takes: names of tensor types, and `auto`.
-const OUTTYPES: [&str; 5] = ["auto", "f32", "f16", "bf16", "q8_0"];
+use crate::outtype::PLAIN;
 
-/// Convert a Hugging Face checkpoint to one GGUF file.
+/// Convert a Hugging Face checkpoint to GGUF, in any type
 ///
-/// Reads config.json, tokenizer.json and the safetensors that the index names. Nothing is written before the
-/// whole checkpoint has been checked, and the output appears under its name only when it is complete.
+/// Reads config.json, the tokenizer and the safetensors that the index names. Nothing is written before the whole
+/// checkpoint has been checked, and outputs appear under their names only when they are complete.
 #[derive(Debug, clap::Parser)]
 #[command(name = "gguf-convert", version)]
 pub struct Args {
@@ -23,9 +23,9 @@ pub struct Args {
     /// Output file, or a folder for a file with the default name [default: the current folder]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Type of the matrices; norms and routers stay f32. auto: bf16 if the checkpoint has that, else f16. For
-    /// smaller types give the output to gguf-quantize
-    #[arg(long, value_name = "TYPE", default_value = "auto", ignore_case = true, value_parser = OUTTYPES)]
+    /// Type of the matrices: auto (bf16 if the checkpoint has that, else f16), f32, f16, bf16, q8_0, tq1_0 or tq2_0;
+    /// norms and routers stay f32. Or any file type of gguf-quantize, such as Q4_K_M, made in the same pass
+    #[arg(long, value_name = "TYPE", default_value = "auto")]
     pub outtype: String,
     /// Name of the model [default: made from the folder's name]
     #[arg(long, value_name = "NAME")]
@@ -39,22 +39,58 @@ pub struct Args {
     /// Leave out layers that predict further tokens, for architectures that can have them
     #[arg(long)]
     pub no_mtp: bool,
-    /// Room in the metadata
-    #[command(flatten)]
-    pub reserve: ReserveArgs,
-    /// Show the metadata and the tensors, read no weights and write nothing
+    /// Type that weights are taken in before they are encoded in the types of a file type
+    #[arg(long, value_name = "TYPE", ignore_case = true, value_parser = PLAIN)]
+    pub via: Option<String>,
+    /// Keep tensors with values beyond the range of TYPE in the checkpoint's type or f32, instead of refusing them; this
+    /// reads all weights twice
     #[arg(long)]
-    pub dry_run: bool,
-    /// Report on stdout as JSON
-    #[arg(long)]
-    pub json: bool,
-    /// Whether to replace an output
+    pub keep_wide: bool,
+    /// What the tensors become, where TYPE is a file type of gguf-quantize
     #[command(flatten)]
-    pub out: OutputArgs,
+    pub recipe: Given<RecipeArgs>,
+    /// Which files come out, and how
+    #[command(flatten)]
+    pub work: WorkArgs,
     /// The pool
     #[command(flatten)]
     pub threads: ThreadArgs,
-    /// Progress
-    #[command(flatten)]
-    pub talk: TalkArgs,
+}
+
+/// Options, and the first of them that stands on the command line.
+#[derive(Clone, Debug)]
+pub struct Given<T> {
+    /// The options.
+    pub options: T,
+    /// The name of one that was given, with its dashes.
+    pub first: Option<String>,
+}
+
+impl<T: clap::Args> clap::Args for Given<T> {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        T::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        T::augment_args_for_update(command)
+    }
+}
+
+impl<T: clap::Args> clap::FromArgMatches for Given<T> {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let own = T::augment_args(clap::Command::new(""));
+        let typed = |arg: &&clap::Arg| {
+            matches.value_source(arg.get_id().as_str()) == Some(clap::parser::ValueSource::CommandLine)
+        };
+        let first = own.get_arguments().find(typed).and_then(clap::Arg::get_long);
+        Ok(Self {
+            first: first.map(|name| format!("--{name}")),
+            options: T::from_arg_matches(matches)?,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }

@@ -42,6 +42,12 @@ pub enum Error {
         /// What is there.
         found: Box<str>,
     },
+    /// A weight that no model has, by tensor and place.
+    #[error("{0}")]
+    NotFinite(Box<str>),
+    /// A weight that the output's type cannot hold, by tensor and place.
+    #[error("{0}; `--keep-wide` keeps such tensors in the checkpoint's type")]
+    TooLarge(Box<str>),
     /// Something that is sound but that this program cannot convert.
     #[error("{what} is not supported: {hint}")]
     Unsupported {

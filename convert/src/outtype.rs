@@ -1,12 +1,47 @@
 //! Which type each tensor of the output gets.
 
 use gguf_blocks::{Format, registry};
+use gguf_models::Role;
 use gguf_models::file_type::{self, FileType};
 
 use crate::Result;
 use crate::error::Error;
 use crate::map::Output;
 use crate::source::Weights;
+use crate::view::View;
+
+/// The names that choose one type for all matrices, as the reference converter has them.
+pub(crate) const PLAIN: [&str; 7] = ["auto", "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0"];
+
+/// What `--outtype` asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Goal {
+    /// One type for all matrices, by its name in [`PLAIN`].
+    Plain(&'static str),
+    /// A file type of the quantizer.
+    Encoded(&'static FileType),
+}
+
+impl Goal {
+    /// From a name, an alias or a number.
+    ///
+    /// # Errors
+    /// An unknown name, with all that there are.
+    pub(crate) fn of(name: &str) -> gguf_cli::Result<Self> {
+        let known = file_type::by_name(name).map_or(name, |t| t.name);
+        if let Some(plain) = PLAIN.iter().find(|p| p.eq_ignore_ascii_case(known)) {
+            return Ok(Self::Plain(plain));
+        }
+        gguf_quantize::parse_file_type(name)
+            .map(Self::Encoded)
+            .map_err(|e| match e {
+                gguf_cli::Failure::Usage(line) => {
+                    gguf_cli::Failure::Usage(format!("--outtype: {line}, {}", PLAIN[0]))
+                }
+                e => e,
+            })
+    }
+}
 
 /// What the matrices become.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +53,7 @@ pub(crate) struct OutType {
 }
 
 impl OutType {
-    /// Resolves `--outtype`. `auto` is the format of the first tensor with two dimensions or more if that is
+    /// Resolves a name of [`PLAIN`]. `auto` is the format of the first tensor with two dimensions or more if that is
     /// BF16, else F16, so that the output is about as large as most checkpoints.
     pub(crate) fn resolve(name: &str, weights: &Weights) -> Result<Self> {
         let name = if name.eq_ignore_ascii_case("auto") {
@@ -30,21 +65,38 @@ impl OutType {
         } else {
             name
         };
-        let unknown = || {
-            Error::unsupported(
-                format!("type `{name}`"),
-                "convert to bf16, then use gguf-quantize",
-            )
-        };
-        let format = registry::by_name(name).ok_or_else(unknown)?;
-        let file_type = file_type::by_name(name).ok_or_else(unknown)?;
-        Ok(Self { format, file_type })
+        let is_plain = PLAIN.iter().any(|p| p.eq_ignore_ascii_case(name));
+        let format = registry::by_name(name).filter(|_| is_plain);
+        let file_type = file_type::by_name(name);
+        match (format, file_type) {
+            (Some(format), Some(file_type)) => Ok(Self { format, file_type }),
+            _ => Err(Error::unsupported(
+                format!("type `{name}` for all matrices"),
+                format!("expected one of {}", PLAIN.join(", ")),
+            )),
+        }
     }
 
     /// The type of one tensor, and what to tell if it is not the one that was asked for.
-    pub(crate) fn of(self, output: &Output) -> Result<(&'static Format, Option<String>)> {
+    /// A `wide` one has values that the type cannot hold.
+    pub(crate) fn of(self, output: &Output, wide: bool) -> Result<(&'static Format, Option<String>)> {
         if output.stays_f32() {
             return Ok((plain("F32")?, None));
+        }
+        if wide {
+            let native = output.views.first().and_then(View::native);
+            let format = native
+                .filter(|f| f.name == "BF16")
+                .map_or_else(|| plain("F32"), Ok)?;
+            let note = format!(
+                "tensor `{}` becomes {}: it has values beyond the range of {}",
+                output.name, format.name, self.format.name
+            );
+            return Ok((format, Some(note)));
+        }
+        let is_end = matches!(output.role, Role::TokenEmbd | Role::Output);
+        if is_end && self.format.name.starts_with("TQ") {
+            return Ok((plain("F16")?, None));
         }
         if self.format.geometry.row_bytes(output.shape.n_cols()).is_some() {
             return Ok((self.format, None));

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use gguf::source::Source;
 use gguf::{Layout, Metadata, TensorSpec, Value};
 use gguf_blocks::Format;
-use gguf_cli::ReserveArgs;
 use gguf_models::arch::{self, Architecture, Mtp};
 use gguf_models::file_type::FileType;
 use gguf_models::{HParams, Role, check, hf};
@@ -30,32 +29,30 @@ const N_SHOWN: usize = 3;
 /// What is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// `auto`, or the name of a tensor type.
+    /// Type of the matrices: `auto`, `f32`, `f16`, `bf16`, `q8_0`, `tq1_0` or `tq2_0`.
     pub outtype: String,
     /// `general.name`; by default made from the folder's name.
     pub model_name: Option<String>,
     /// `tokenizer.ggml.pre`; by default recognised.
     pub pre: Option<String>,
-    /// Room for later edits of the metadata.
-    pub reserve: ReserveArgs,
     /// JSON file with metadata keys to set.
     pub metadata: Option<PathBuf>,
     /// Whether layers that predict further tokens are left out.
     pub no_mtp: bool,
+    /// Tensors of the output, by name, that are kept in the checkpoint's type or F32.
+    pub wide: Vec<String>,
 }
 
 /// A tensor of the output with its data's places.
 #[derive(Debug)]
 pub(crate) struct PlannedTensor {
-    /// GGUF name.
-    pub(crate) name: String,
     /// Type in the output.
     pub(crate) format: &'static Format,
     /// Its matrices, in order.
     pub(crate) views: Vec<View>,
 }
 
-/// A whole conversion.
+/// A whole conversion: what a GGUF file of a checkpoint is, to the byte. [`crate::Checkpoint`] has it opened.
 #[derive(Debug)]
 pub struct Plan {
     /// The output's metadata.
@@ -68,8 +65,11 @@ pub struct Plan {
     pub notes: Vec<String>,
     /// Every file that was read or will be.
     pub inputs: Vec<PathBuf>,
-    /// The name for the output where only a folder is given.
-    pub default_file_name: String,
+    /// The checkpoint's folder.
+    pub(crate) dir: PathBuf,
+    /// The model's name, if it has one, and its size label, for file names.
+    name: Option<String>,
+    size_label: String,
     pub(crate) files: Vec<Arc<dyn Source>>,
     pub(crate) tensors: Vec<PlannedTensor>,
 }
@@ -104,17 +104,15 @@ impl Plan {
         let asked = options.model_name.as_deref().or_else(|| overrides.name());
         let name = asked.map(str::to_owned).or_else(|| name::from_folder(dir));
         let size_label = name::size_label(shapes.into_iter(), model.hparams.n_expert);
-        let default_file_name = name::file_name(name.as_deref(), &size_label, outtype.file_type.name);
 
-        let mut metadata = general(arch, name, size_label);
+        let mut metadata = general(arch, name.clone(), size_label.clone());
         for (key, value) in model.params.iter() {
             metadata.set(key, value.clone());
         }
         metadata.set(gguf::key::QUANTIZATION_VERSION, Value::U32(2));
         notes.extend(vocabulary.metadata(&model.config, model.hparams.n_vocab as u64, &mut metadata)?);
         overrides.apply(&mut metadata)?;
-        options.reserve.add_to(&mut metadata);
-        let (specs, tensors) = typed(model.outputs, outtype, &mut notes)?;
+        let (specs, tensors) = typed(model.outputs, outtype, &options.wide, &mut notes)?;
         let layout = Layout::plan(&metadata, specs)?;
         let file_type = outtype.file_type;
         Ok(Self {
@@ -123,10 +121,17 @@ impl Plan {
             file_type,
             notes,
             inputs,
-            default_file_name,
+            dir: dir.to_owned(),
+            name,
+            size_label,
             files: weights.files,
             tensors,
         })
+    }
+
+    /// The name for a file of this type where only a folder is given.
+    pub fn file_name(&self, file_type: &str) -> String {
+        name::file_name(self.name.as_deref(), &self.size_label, file_type)
     }
 }
 
@@ -322,16 +327,16 @@ fn general(arch: &Architecture, name: Option<String>, size_label: String) -> Met
 fn typed(
     outputs: Vec<Output>,
     outtype: OutType,
+    wide: &[String],
     notes: &mut Vec<String>,
 ) -> Result<(Vec<TensorSpec>, Vec<PlannedTensor>)> {
     let mut specs = Vec::with_capacity(outputs.len());
     let mut tensors = Vec::with_capacity(outputs.len());
     for output in outputs {
-        let (format, note) = outtype.of(&output)?;
+        let (format, note) = outtype.of(&output, wide.contains(&output.name))?;
         notes.extend(note);
         specs.push(TensorSpec::new(output.name.clone(), output.shape, format.id));
         tensors.push(PlannedTensor {
-            name: output.name,
             format,
             views: output.views,
         });

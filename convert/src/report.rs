@@ -1,9 +1,10 @@
 //! What the program says of a conversion.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gguf::{Array, TensorInfo, Value};
 use gguf_cli::{count, human_bytes, preview, table};
+use gguf_quantize::{Job, Kind, Results, Run};
 use serde_json::{Value as Json, json};
 
 use crate::plan::Plan;
@@ -14,44 +15,54 @@ const N_SHOWN: usize = 8;
 /// Characters of a text that are shown.
 const N_CHARS: usize = 72;
 
-/// The plan for people: metadata, tensors, size.
-pub(crate) fn text(plan: &Plan, output: &Path) -> String {
-    let metadata: Vec<_> = plan
-        .metadata
+/// The plan for people: metadata, tensors, size; of a file type the quantizer's plan.
+pub(crate) fn text(job: &Job<'_>, run: &Run<'_>, results: &Results<'_>) -> String {
+    let metadata: Vec<_> = run
+        .metadata(0)
         .iter()
         .map(|(key, value)| vec![key.to_owned(), preview(value, N_SHOWN, N_CHARS)])
         .collect();
-    let tensors: Vec<_> = plan
-        .layout
-        .tensors
-        .iter()
+    let metadata = table(&["key", "value"], &metadata, &[]);
+    if !is_plain(job) {
+        return format!("{metadata}\n\n{}", results.texts().join("\n\n"));
+    }
+    let tensors: Vec<_> = run
+        .tensors(0)
         .map(|t| vec![t.name.clone(), dims(t), t.type_name(), human_bytes(t.n_bytes)])
         .collect();
     format!(
-        "{}\n\n{}\n\n{}",
-        table(&["key", "value"], &metadata, &[]),
+        "{metadata}\n\n{}\n\n{}",
         table(&["tensor", "shape", "type", "size"], &tensors, &[1, 3]),
-        summary(plan, output)
+        summary(job, run, results)
     )
 }
 
-/// One line: file, tensors, type, size.
-pub(crate) fn summary(plan: &Plan, output: &Path) -> String {
+/// One line: what was written, or would be.
+pub(crate) fn summary(job: &Job<'_>, run: &Run<'_>, results: &Results<'_>) -> String {
+    if !is_plain(job) {
+        return results.texts().join("; ");
+    }
+    let files = run.files(0);
+    let bytes = files.iter().map(|(_, n)| n).sum();
+    let more = match files.len() {
+        0 | 1 => String::new(),
+        n => format!(" and {} more", n - 1),
+    };
     format!(
-        "`{}`: {}, {}, {} bytes ({})",
-        output.display(),
-        count(plan.layout.tensors.len() as u64, "tensor"),
-        plan.file_type.name,
-        plan.layout.total_bytes,
-        human_bytes(plan.layout.total_bytes)
+        "{} `{}`{more}: {}, {}, {bytes} bytes ({})",
+        if results.is_done() { "wrote" } else { "would write" },
+        first(job, &files).display(),
+        count(run.tensors(0).count() as u64, "tensor"),
+        job.targets[0].type_name,
+        human_bytes(bytes)
     )
 }
 
-/// The plan for programs. Offsets are counted from the start of the data section; arrays longer than a few
-/// elements are given by their length.
-pub(crate) fn json(plan: &Plan, output: &Path, written: bool) -> Json {
-    let metadata: serde_json::Map<String, Json> = plan
-        .metadata
+/// The plan or the result for programs. Offsets are counted from the start of a file's data section; arrays longer than
+/// a few elements are given by their length. Of a file type `quantize` has the quantizer's report.
+pub(crate) fn json(plan: &Plan, job: &Job<'_>, run: &Run<'_>, results: &Results<'_>) -> Json {
+    let metadata: serde_json::Map<String, Json> = run
+        .metadata(0)
         .iter()
         .map(|(key, value)| (key.to_owned(), json_value(value)))
         .collect();
@@ -64,15 +75,29 @@ pub(crate) fn json(plan: &Plan, output: &Path, written: bool) -> Json {
             "bytes": t.n_bytes,
         })
     };
-    json!({
-        "output": output.display().to_string(),
-        "written": written,
-        "file_type": plan.file_type.name,
-        "bytes": plan.layout.total_bytes,
+    let files = run.files(0);
+    let mut report = json!({
+        "output": first(job, &files).display().to_string(),
+        "outputs": files.iter().map(|(path, _)| path.display().to_string()).collect::<Vec<_>>(),
+        "written": results.is_done(),
+        "file_type": job.targets[0].type_name,
+        "bytes": files.iter().map(|(_, n)| n).sum::<u64>(),
         "notes": plan.notes,
         "metadata": metadata,
-        "tensors": plan.layout.tensors.iter().map(tensor).collect::<Vec<_>>(),
-    })
+        "tensors": run.tensors(0).map(tensor).collect::<Vec<_>>(),
+    });
+    if !is_plain(job) {
+        report["quantize"] = json!(results.json(job).first());
+    }
+    report
+}
+
+fn is_plain(job: &Job<'_>) -> bool {
+    matches!(job.targets[0].kind, Kind::Plain)
+}
+
+fn first<'a>(job: &'a Job<'_>, files: &'a [(PathBuf, u64)]) -> &'a Path {
+    files.first().map_or(&job.targets[0].output, |(path, _)| path)
 }
 
 fn dims(tensor: &TensorInfo) -> String {

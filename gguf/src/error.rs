@@ -33,6 +33,9 @@ pub enum Error {
         /// What is there ("nothing" if absent).
         found: Box<str>,
     },
+    /// The bytes of a source that computes them cannot be made of what it reads.
+    #[error("{}", .0)]
+    Computed(Box<str>),
     /// The output cannot be written as asked.
     #[error("{}", .0)]
     Output(Box<str>),

@@ -1,12 +1,15 @@
-//! The positional arguments: what is read, what is made of it, and where it goes.
+//! What is read, what is made of it, and where it goes: as a job, and as the positional arguments say it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use gguf::GgufFile;
 use gguf::split::ShardName;
 use gguf_blocks::registry;
 use gguf_cli::{Failure, Result, count};
 use gguf_models::file_type::{self, FileType};
+
+use crate::options::{RecipeArgs, WorkArgs};
 
 /// Name of the target that keeps every tensor's type and the file's own file type.
 const COPY: &str = "COPY";
@@ -19,7 +22,7 @@ const SOURCE_TYPES: &[&str] = &["-F32", "-F16", "-BF16"];
 
 /// What the positional arguments mean.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct Positional {
     pub(crate) input: PathBuf,
     /// At least one; several with `-o` only.
     pub(crate) targets: Vec<Target>,
@@ -28,17 +31,73 @@ pub(crate) struct Job {
 }
 
 /// One output.
-#[derive(Debug)]
-pub(crate) struct Target {
+#[derive(Clone, Debug)]
+pub struct Target {
     /// Name for messages: of the file type, or `COPY`.
-    pub(crate) type_name: &'static str,
-    /// `None` keeps what the source is.
-    pub(crate) file_type: Option<&'static FileType>,
-    pub(crate) output: PathBuf,
+    pub type_name: &'static str,
+    /// What becomes of the model.
+    pub kind: Kind,
+    /// The file, or what the names of its shards are made from.
+    pub output: PathBuf,
+}
+
+/// What becomes of a model.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// Its tensors are encoded as a file type asks.
+    FileType(&'static FileType),
+    /// Every tensor keeps its type unless an option gives it another; the output says how it was made.
+    Copy,
+    /// Tensors and metadata are taken as they are.
+    Plain,
+}
+
+impl Target {
+    /// The file type asked for.
+    pub(crate) fn file_type(&self) -> Option<&'static FileType> {
+        match self.kind {
+            Kind::FileType(file_type) => Some(file_type),
+            Kind::Copy | Kind::Plain => None,
+        }
+    }
+}
+
+/// How tensors lie in the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrangement {
+    /// By layer and name.
+    ByLayer,
+    /// In the order of the source.
+    AsSource,
+    /// In the order and the shards of the source.
+    SourceShards,
+}
+
+/// An opened model and what is to be made of it.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// The model, which may be computed as it is read.
+    pub file: &'a GgufFile,
+    /// Its name for messages.
+    pub input: &'a Path,
+    /// Its name in the output's metadata, without folders.
+    pub source_name: String,
+    /// At least one.
+    pub targets: Vec<Target>,
+    /// What the tensors become.
+    pub recipe: &'a RecipeArgs,
+    /// Which files come out, and how.
+    pub work: &'a WorkArgs,
+    /// Where tensors go.
+    pub arrangement: Arrangement,
+    /// 0 for every hardware thread.
+    pub threads: usize,
+    /// What is done, in a word for the line of progress.
+    pub title: &'static str,
 }
 
 /// Resolves the arguments; `dir` is that of `-o`.
-pub(crate) fn resolve(positional: &[OsString], dir: Option<&Path>) -> Result<Job> {
+pub(crate) fn resolve(positional: &[OsString], dir: Option<&Path>) -> Result<Positional> {
     let Some((input, rest)) = positional.split_first() else {
         return Err(Failure::Usage(
             "expected IN and TYPE, found no argument".to_owned(),
@@ -59,7 +118,7 @@ pub(crate) fn resolve(positional: &[OsString], dir: Option<&Path>) -> Result<Job
 }
 
 /// IN [OUT] TYPE [NTHREADS]. What follows IN is TYPE if it parses as one and stands alone or in front of a number.
-fn one_output(input: PathBuf, rest: &[OsString]) -> Result<Job> {
+fn one_output(input: PathBuf, rest: &[OsString]) -> Result<Positional> {
     let (output, rest) = match rest {
         [kind] => (None, (kind, None)),
         [kind, threads] if is_type(kind) && number(threads).is_some() => (None, (kind, Some(threads))),
@@ -85,16 +144,16 @@ fn one_output(input: PathBuf, rest: &[OsString]) -> Result<Job> {
         )),
         None => e,
     });
-    let (type_name, file_type) = parsed?;
+    let (type_name, kind) = parsed?;
     let threads = threads.map_or(Ok(0), parse_threads)?;
     let beside = || input.with_file_name(format!("ggml-model-{type_name}.gguf"));
     let output = output.map_or_else(beside, PathBuf::from);
     let targets = vec![Target {
         type_name,
-        file_type,
+        kind,
         output,
     }];
-    Ok(Job {
+    Ok(Positional {
         input,
         targets,
         threads,
@@ -102,7 +161,7 @@ fn one_output(input: PathBuf, rest: &[OsString]) -> Result<Job> {
 }
 
 /// IN TYPE [TYPE ..] [NTHREADS]. A number behind a TYPE, at the end, is NTHREADS.
-fn into_folder(input: PathBuf, rest: &[OsString], dir: &Path) -> Result<Job> {
+fn into_folder(input: PathBuf, rest: &[OsString], dir: &Path) -> Result<Positional> {
     let (kinds, threads) = match rest {
         [] => {
             let what = "expected IN TYPE [TYPE ..] [NTHREADS] with `-o`, found 1 argument";
@@ -114,7 +173,7 @@ fn into_folder(input: PathBuf, rest: &[OsString], dir: &Path) -> Result<Job> {
     let base = base_name(&input);
     let mut targets: Vec<Target> = Vec::with_capacity(kinds.len());
     for (i, kind) in kinds.iter().enumerate() {
-        let (type_name, file_type) = parse_type(kind).map_err(|e| {
+        let (type_name, becomes) = parse_type(kind).map_err(|e| {
             let is_output = i == 0 && kinds.len() > 1 && is_type(&kinds[1]);
             if !is_output {
                 return e;
@@ -130,11 +189,11 @@ fn into_folder(input: PathBuf, rest: &[OsString], dir: &Path) -> Result<Job> {
         }
         targets.push(Target {
             type_name,
-            file_type,
+            kind: becomes,
             output: dir.join(format!("{base}-{type_name}.gguf")),
         });
     }
-    Ok(Job {
+    Ok(Positional {
         input,
         targets,
         threads,
@@ -199,13 +258,25 @@ fn is_available(t: &FileType) -> bool {
     registry::by_name(t.base).is_some_and(|f| f.encode.is_some()) && !WITHOUT_MIXTURE.contains(&t.name)
 }
 
-fn parse_type(s: &OsString) -> Result<(&'static str, Option<&'static FileType>)> {
+fn parse_type(s: &OsString) -> Result<(&'static str, Kind)> {
     let s = s.to_string_lossy();
     if s.eq_ignore_ascii_case(COPY) {
-        return Ok((COPY, None));
+        return Ok((COPY, Kind::Copy));
     }
-    let problem = match file_type::by_name(&s) {
-        Some(t) if is_available(t) => return Ok((t.name, Some(t))),
+    let file_type = parse_file_type(&s).map_err(|e| match e {
+        Failure::Usage(line) => Failure::Usage(format!("{line}, {COPY}")),
+        e => e,
+    })?;
+    Ok((file_type.name, Kind::FileType(file_type)))
+}
+
+/// A file type that models can be quantized to, by its name, an alias or its number.
+///
+/// # Errors
+/// A usage failure that lists those that there are.
+pub fn parse_file_type(s: &str) -> Result<&'static FileType> {
+    let problem = match file_type::by_name(s) {
+        Some(t) if is_available(t) => return Ok(t),
         Some(t) if WITHOUT_MIXTURE.contains(&t.name) => format!(
             "no mixture is defined for file type `{}`, but `--tensor-type .={}` beside another TYPE gives tensors this type",
             t.name, t.base
@@ -222,7 +293,7 @@ fn parse_type(s: &OsString) -> Result<(&'static str, Option<&'static FileType>)>
         .map(|t| t.name)
         .collect();
     Err(Failure::Usage(format!(
-        "{problem}; available: {}, {COPY}",
+        "{problem}; available: {}",
         names.join(", ")
     )))
 }
@@ -231,7 +302,7 @@ fn parse_type(s: &OsString) -> Result<(&'static str, Option<&'static FileType>)>
 mod tests {
     use super::*;
 
-    fn job(args: &[&str], dir: Option<&str>) -> Result<Job> {
+    fn job(args: &[&str], dir: Option<&str>) -> Result<Positional> {
         let args: Vec<OsString> = args.iter().map(Into::into).collect();
         resolve(&args, dir.map(Path::new))
     }

@@ -1,10 +1,9 @@
 //! The metadata of the output.
 
-use gguf::{GgufFile, Metadata};
-use gguf_cli::file_name;
+use gguf::Metadata;
 
 use crate::guide::Guide;
-use crate::job::Target;
+use crate::job::{Job, Kind, Target};
 use crate::request::Request;
 use crate::source;
 
@@ -19,24 +18,28 @@ const PROVENANCE: &str = "quantize.";
 
 /// The source's pairs in order, then what quantizing adds, then room for edits. Shard keys go, since the output's are
 /// its own, and so do the source's room and what it says of how it was quantized itself, unless its tensors are
-/// copied. Only base names are written, so that no private folder gets out. Without a file type the source's stays.
+/// copied. Of a plain target the pairs are all there is. Only base names are written, so that no private folder gets out. Without a file type the source's stays.
 /// The digest of the source is known at the end only; something of its size stands for it.
 pub(crate) fn of_output(
     source: &Metadata,
+    job: &Job<'_>,
     request: &Request,
     target: &Target,
     guide: Option<&Guide>,
-    file: &GgufFile,
 ) -> Metadata {
-    let is_copy = target.file_type.is_none();
+    let is_copy = target.file_type().is_none();
     let stays = |key: &str| !key.starts_with("split.") && (is_copy || !key.starts_with(PROVENANCE));
     let mut out: Metadata = source
         .iter()
         .filter(|(key, _)| stays(key))
         .map(|(k, v)| (k, v.clone()))
         .collect();
+    if matches!(target.kind, Kind::Plain) {
+        request.reserve.add_to(&mut out);
+        return out;
+    }
     out.set(gguf::key::QUANTIZATION_VERSION, QUANTIZATION_VERSION.into());
-    match (target.file_type, out.get(gguf::key::FILE_TYPE).cloned()) {
+    match (target.file_type(), out.get(gguf::key::FILE_TYPE).cloned()) {
         (Some(t), _) => out.set(gguf::key::FILE_TYPE, t.id.into()),
         (None, Some(kept)) => out.set(gguf::key::FILE_TYPE, kept),
         (None, None) => {}
@@ -61,10 +64,9 @@ pub(crate) fn of_output(
     let version = concat!("gguf-quantize ", env!("CARGO_PKG_VERSION"));
     out.set("quantize.version", version.into());
     out.set("quantize.recipe", request.recipe(target).into());
-    let name = file_name(file.path());
-    out.set("quantize.source.file", shorten(&name).into());
+    out.set("quantize.source.file", shorten(&job.source_name).into());
     if request.hashes_source {
-        out.set(source::SHA256, source::placeholder(file));
+        out.set(source::SHA256, source::placeholder(job.file));
     } else {
         out.remove(source::SHA256);
     }

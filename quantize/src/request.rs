@@ -7,8 +7,8 @@ use gguf::{Value, key};
 use gguf_blocks::{Format, registry};
 use gguf_cli::{Failure, ReserveArgs, Result, file_name, read_text};
 
-use crate::args::{Args, Uncovered};
-use crate::job::{Job, Target};
+use crate::job::{Arrangement, Job, Kind, Target};
+use crate::options::{RecipeArgs, Uncovered};
 use crate::policy::{Override, Wish};
 
 /// Longest string value of `--override-kv`, in bytes, as readers of the reference have it.
@@ -25,8 +25,8 @@ pub(crate) struct Request {
     pub(crate) hashes_source: bool,
     pub(crate) reserve: ReserveArgs,
     pure: bool,
-    /// Whether tensors stay in their shards and their order.
-    pub(crate) keep_split: bool,
+    /// Where tensors go.
+    pub(crate) arrangement: Arrangement,
     leave_output: bool,
     output_type: Option<&'static str>,
     token_embd_type: Option<&'static str>,
@@ -40,13 +40,14 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(args: &Args, job: &Job) -> Result<Self> {
+    pub(crate) fn new(job: &Job<'_>) -> Result<Self> {
+        let args = job.recipe;
         let asked = |flag: &str, name: &Option<String>| {
             name.as_ref()
                 .map(|n| tensor_type(n).map_err(|e| e.of(flag)))
                 .transpose()
         };
-        if args.pure && job.targets.iter().any(|t| t.file_type.is_none()) {
+        if args.pure && job.targets.iter().any(|t| matches!(t.kind, Kind::Copy)) {
             let what = "`--pure` asks for the base type of a file type, and `COPY` has none";
             return Err(Failure::Usage(what.to_owned()));
         }
@@ -75,9 +76,9 @@ impl Request {
             strict: args.strict,
             uncovered: args.uncovered,
             hashes_source: !args.no_source_hash,
-            reserve: args.reserve,
+            reserve: job.work.reserve,
             pure: args.pure,
-            keep_split: args.keep_split,
+            arrangement: job.arrangement,
             leave_output: args.leave_output_tensor,
             output_type: asked("--output-tensor-type", &args.output_tensor_type)?,
             token_embd_type: asked("--token-embedding-type", &args.token_embedding_type)?,
@@ -93,7 +94,7 @@ impl Request {
     /// What is asked of the policy for one target.
     pub(crate) fn wish(&self, target: &Target, has_imatrix: bool) -> Wish {
         Wish {
-            file_type: target.file_type,
+            file_type: target.file_type(),
             has_imatrix,
             pure: self.pure,
             leave_output: self.leave_output,
@@ -109,7 +110,7 @@ impl Request {
         format!("{}{}", target.type_name, self.recipe)
     }
 
-    fn options(&self, args: &Args) -> String {
+    fn options(&self, args: &RecipeArgs) -> String {
         let mut out = String::new();
         let mut switch = |on: bool, name: &str| {
             if on {

@@ -1,4 +1,4 @@
-//! A run from its arguments to the outputs' names: plan all, refuse all that can be refused, then work.
+//! A run from a job to the outputs' names: plan all, refuse all that can be refused, then work.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use gguf::atomic::AtomicFile;
 use gguf::digest::Digest;
 use gguf::resumable::{Outputs, Request as OutputRequest, Start};
-use gguf::{GgufFile, Metadata};
-use gguf_cli::{Failure, Progress, Result, Unit, count, human_bytes, print_data, print_json};
+use gguf::{Metadata, TensorInfo};
+use gguf_cli::{Failure, Progress, Result, Unit, count, human_bytes};
 use rayon::ThreadPool;
 
-use crate::args::Args;
 use crate::engine::{self, Importances, Work};
 use crate::guide::Guide;
-use crate::job::{Job, Target};
+use crate::job::{Arrangement, Job, Target};
 use crate::plan::{Plan, Step};
 use crate::report::{self, Needs};
 use crate::request::Request;
@@ -28,54 +27,73 @@ struct Product<'a> {
     shards: Shards,
 }
 
-/// What a run has in common for all its targets.
-struct Run<'a> {
-    args: &'a Args,
-    job: &'a Job,
-    file: &'a GgufFile,
-    guide: Option<&'a Guide>,
+/// All that is decided of a job.
+pub struct Run<'a> {
+    job: &'a Job<'a>,
+    guide: Option<Guide>,
     products: Vec<Product<'a>>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let job = args.job()?;
-    let request = args.request(&job)?;
-    let guide = args
-        .imatrix_path()
-        .map(|p| Guide::load(p, &args.include_weights, &args.exclude_weights))
-        .transpose()?;
-    let file = GgufFile::open(&job.input)?;
-    file.require_sound()?;
-    let plan = |target| Product::plan(args, target, &request, guide.as_ref(), &file);
-    let run = Run {
-        args,
-        job: &job,
-        file: &file,
-        guide: guide.as_ref(),
-        products: job.targets.iter().map(plan).collect::<Result<_>>()?,
-    };
-    run.run()
+/// What there is to show of a run: its plan, or its results.
+pub struct Results<'a> {
+    views: Vec<report::View<'a>>,
+}
+
+impl Results<'_> {
+    /// Whether the outputs are there; if not, this is the plan.
+    pub fn is_done(&self) -> bool {
+        self.views.iter().any(|v| v.took.is_some())
+    }
+
+    /// The plan for people, or a line for what was done, of each target.
+    pub fn texts(&self) -> Vec<String> {
+        let text = |v| {
+            if self.is_done() {
+                report::summary(v)
+            } else {
+                report::plan(v)
+            }
+        };
+        self.views.iter().map(text).collect()
+    }
+
+    /// What sampled rows lost, a line for each part of the model, of each target.
+    pub fn losses(&self) -> Vec<Vec<String>> {
+        self.views.iter().map(report::losses).collect()
+    }
+
+    /// The plan or the result of each target for programs.
+    pub fn json(&self, job: &Job<'_>) -> Vec<impl serde::Serialize> {
+        self.views.iter().map(|v| report::of(job, v)).collect()
+    }
+}
+
+/// How a program shows a plan, or what was done.
+pub type Show<'a> = dyn Fn(&Run<'_>, &Results<'_>) -> Result<()> + 'a;
+
+/// Makes a plan of a job and does the work, unless the plan alone is asked for. `show` is called once, with one or the
+/// other.
+///
+/// # Errors
+/// Everything that makes the plan impossible; a failed read or write; weights that are not sound.
+pub fn run(job: &Job<'_>, show: &Show<'_>) -> Result<()> {
+    job.file.require_sound()?;
+    Run::new(job)?.run(show)
 }
 
 impl<'a> Product<'a> {
-    fn plan(
-        args: &Args,
-        target: &'a Target,
-        request: &Request,
-        guide: Option<&Guide>,
-        file: &GgufFile,
-    ) -> Result<Self> {
-        let plan = Plan::new(file, request, target, guide)?;
+    fn plan(job: &Job<'_>, target: &'a Target, request: &Request, guide: Option<&Guide>) -> Result<Self> {
+        let plan = Plan::new(job, request, target, guide)?;
         let specs = plan.specs();
         let costs: Vec<u64> = plan.steps.iter().map(cost).collect();
-        let division = division(args, file, &plan.steps);
+        let division = division(job, &plan.steps);
         let shards = Shards::new(
             &plan.metadata,
             specs,
             &costs,
             &division,
             &target.output,
-            args.part,
+            job.work.part,
         )?;
         Ok(Self { target, plan, shards })
     }
@@ -89,12 +107,13 @@ impl<'a> Product<'a> {
     }
 }
 
-fn division(args: &Args, file: &GgufFile, steps: &[Step]) -> Division {
-    match (args.split_max_size, args.keep_split, args.part) {
-        (Some(max), ..) => Division::MaxBytes(max),
+fn division(job: &Job<'_>, steps: &[Step]) -> Division {
+    let keeps_shards = job.arrangement == Arrangement::SourceShards;
+    match (job.work.limits(), keeps_shards, job.work.part) {
+        (Some(limits), ..) => Division::Within(limits),
         (None, true, _) => {
             let start = |part| steps.partition_point(|s| s.source.part < part);
-            Division::Starts((0..file.parts().len()).map(start).collect())
+            Division::Starts((0..job.file.parts().len()).map(start).collect())
         }
         (None, false, Some(part)) => Division::Even(part.of),
         (None, false, None) => Division::Whole,
@@ -120,29 +139,58 @@ fn cost(step: &Step) -> u64 {
         .saturating_add(bytes)
 }
 
-impl Run<'_> {
-    fn run(&self) -> Result<()> {
+impl<'a> Run<'a> {
+    fn new(job: &'a Job<'a>) -> Result<Self> {
+        let request = Request::new(job)?;
+        let (include, exclude) = (&job.recipe.include_weights, &job.recipe.exclude_weights);
+        let guide = job.recipe.imatrix_path();
+        let guide = guide.map(|p| Guide::load(p, include, exclude)).transpose()?;
+        let product = |target| Product::plan(job, target, &request, guide.as_ref());
+        Ok(Self {
+            products: job.targets.iter().map(product).collect::<Result<_>>()?,
+            guide,
+            job,
+        })
+    }
+
+    /// The metadata of a target, with zeros for the source's digest until it is written.
+    pub fn metadata(&self, target: usize) -> &Metadata {
+        &self.products[target].plan.metadata
+    }
+
+    /// The tensors of a target in their order, with offsets in their file's data section.
+    pub fn tensors(&self, target: usize) -> impl Iterator<Item = &TensorInfo> {
+        self.products[target].shards.tensors()
+    }
+
+    /// Names and bytes of the files that this run writes for a target.
+    pub fn files(&self, target: usize) -> Vec<(PathBuf, u64)> {
+        self.products[target].shards.outputs()
+    }
+
+    fn run(&self, show: &Show<'_>) -> Result<()> {
         let outputs = self.outputs();
         let inputs = self.inputs();
+        let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         let sound = self.products.iter().try_for_each(|p| p.plan.check());
-        let marks = source::marks(self.file)?;
+        let marks = source::marks(self.job.file)?;
         let least = self.least_memory();
         // Where a tensor's rows make no sense the plan has failed already.
         let least_or_none = least.as_ref().map_or(0, |n| *n);
-        let needs = Needs::of(&outputs, self.args.max_memory(), least_or_none);
+        let needs = Needs::of(&outputs, self.job.work.max_memory(), least_or_none);
         let request = OutputRequest {
             outputs: &outputs,
             inputs: &inputs,
-            force: self.args.output.force,
-            resume: self.args.resume,
+            force: self.job.work.output.force,
+            resume: self.job.work.resume,
             plan: self.digest(&marks),
         };
         if !Outputs::is_left(&request) && self.is_complete(&outputs)? {
             gguf_cli::say(
                 "complete already: the outputs are there with the heads that this command line gives them",
             );
-            return if self.args.json {
-                self.print(needs, &[], None)
+            return if self.job.work.json {
+                show(self, &self.results(needs, &[], None))
             } else {
                 Ok(())
             };
@@ -154,9 +202,9 @@ impl Run<'_> {
             Outputs::check(&request).map(drop).map_err(Failure::from)
         };
         let checked = checked.and_then(|()| self.check_report(&request));
-        if self.args.dry_run {
+        if self.job.work.dry_run {
             self.talk(needs);
-            self.print(needs, &[], None)?;
+            show(self, &self.results(needs, &[], None))?;
             return sound.and(pool.map(drop)).and(checked);
         }
         sound?;
@@ -169,7 +217,7 @@ impl Run<'_> {
         let begin = Instant::now();
         let (files, start) = Outputs::start(&request)?;
         let losses = match start {
-            Start::Complete if self.args.report.is_some() => {
+            Start::Complete if self.job.recipe.report.is_some() => {
                 let what = "--report: every byte is there from an earlier run: repeat the command without it";
                 return Err(Failure::Usage(what.to_owned()));
             }
@@ -181,20 +229,22 @@ impl Run<'_> {
         files.publish()?;
         let took = begin.elapsed();
         self.report(needs, &inputs, &losses)?;
-        self.print(needs, &losses, Some(took))
+        show(self, &self.results(needs, &losses, Some(took)))
     }
 
     /// Whether all outputs are there under their names, no older than what they are made of and with the heads that
     /// this run would give them: a job that is started again after its end has nothing to do. The source's digest is
     /// not compared, since it takes a read of the whole source.
     fn is_complete(&self, outputs: &[(PathBuf, u64)]) -> Result<bool> {
-        let again =
-            self.args.resume && !self.args.output.force && !self.args.dry_run && self.args.report.is_none();
+        let again = self.job.work.resume
+            && !self.job.work.output.force
+            && !self.job.work.dry_run
+            && self.job.recipe.report.is_none();
         if !again || outputs.is_empty() {
             return Ok(false);
         }
         let changed = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
-        let newest = self.inputs().into_iter().filter_map(changed).max();
+        let newest = self.inputs().iter().filter_map(|p| changed(p)).max();
         let is_there = |(path, n): &(PathBuf, u64)| {
             path.metadata().is_ok_and(|m| m.is_file() && m.len() == *n) && changed(path) >= newest
         };
@@ -203,7 +253,7 @@ impl Run<'_> {
         }
         let mut paths = outputs.iter();
         for product in &self.products {
-            let ones = vec![Digest([0xff; 32]); self.file.parts().len()];
+            let ones = vec![Digest([0xff; 32]); self.job.file.parts().len()];
             let other = product
                 .shards
                 .with_metadata(&with_digests(&product.plan.metadata, &ones))?;
@@ -221,28 +271,33 @@ impl Run<'_> {
 
     /// Whether the source is what it was when the run began.
     fn check_source(&self, marks: &[u8]) -> Result<()> {
-        if source::marks(self.file)? == marks {
+        if source::marks(self.job.file)? == marks {
             return Ok(());
         }
         Err(Failure::Input(format!(
             "`{}`: it changed while it was read: run again when nothing writes to it",
-            self.file.path().display()
+            self.job.file.path().display()
         )))
     }
 
-    /// Everything that is read.
-    fn inputs(&self) -> Vec<&Path> {
-        let shards = self.file.parts().iter().map(gguf::Part::path);
-        std::iter::once(self.job.input.as_path())
-            .chain(shards)
-            .chain(self.args.imatrix_path())
-            .chain(self.args.tensor_type_file.iter().map(PathBuf::as_path))
+    /// Every file that is read.
+    fn inputs(&self) -> Vec<PathBuf> {
+        let parts = self.job.file.parts().iter();
+        let options = self.job.recipe.tensor_type_file.iter();
+        let named = Some(self.job.input).filter(|path| !path.is_dir());
+        named
+            .map(Path::to_owned)
+            .into_iter()
+            .chain(parts.flat_map(|part| part.source().inputs()))
+            .chain(self.job.recipe.imatrix_path().map(Path::to_owned))
+            .chain(options.cloned())
             .collect()
     }
 
     /// Digest of all that decides the outputs' bytes.
     fn digest(&self, marks: &[u8]) -> Digest {
         let mut text = marks.to_vec();
+        text.extend(env!("CARGO_PKG_VERSION").bytes());
         for product in &self.products {
             for path in product.shards.paths() {
                 text.extend(path.as_os_str().as_encoded_bytes());
@@ -266,7 +321,7 @@ impl Run<'_> {
 
     /// As many threads as were asked for, or as memory allows where one needs `least` bytes.
     fn pool(&self, least: u64) -> Result<ThreadPool> {
-        let max = self.args.max_memory();
+        let max = self.job.work.max_memory();
         if least > max {
             return Err(Failure::Usage(format!(
                 "--max-memory: the largest rows need {least} bytes ({}) for one thread, found {max}",
@@ -287,7 +342,7 @@ impl Run<'_> {
 
     /// Bytes of `--max-memory` that one thread needs: for the largest rows, and a third as much for all else.
     fn least_memory(&self) -> Result<u64> {
-        Ok(engine::least_memory(&self.targets())?
+        Ok(engine::least_memory(self.job.file, &self.targets())?
             .saturating_mul(4)
             .div_ceil(3)
             .max(1))
@@ -297,7 +352,7 @@ impl Run<'_> {
     /// each of its tensors.
     fn work(&self, outputs: &Outputs, done: u64, pool: &ThreadPool) -> Result<Vec<Vec<Option<Loss>>>> {
         let targets = self.targets();
-        let importances: &Importances<'_> = &|step, matrix| step.weights(self.guide, matrix);
+        let importances: &Importances<'_> = &|step, matrix| step.weights(self.guide.as_ref(), matrix);
         let total = engine::source_bytes(&targets, 0);
         let left = engine::source_bytes(&targets, done);
         if done > 0 {
@@ -307,14 +362,14 @@ impl Run<'_> {
                 human_bytes(total)
             ));
         }
-        let progress = Progress::new("quantize", left, Unit::Bytes, self.args.talk.quiet);
+        let progress = Progress::new(self.job.title, left, Unit::Bytes, self.job.work.talk.quiet);
         let pace = Pace::default();
         let work = Work {
-            file: self.file,
+            file: self.job.file,
             targets: &targets,
             outputs,
             importances,
-            max_memory: self.args.max_memory() / 4 * 3,
+            max_memory: self.job.work.max_memory() / 4 * 3,
             first_checkpoint: engine::FIRST_CHECKPOINT,
             progress: &|n| {
                 pace.add(n);
@@ -322,13 +377,13 @@ impl Run<'_> {
             },
         };
         // Parts read little of the source, so there is nothing to keep step with.
-        pace.add(if self.args.part.is_some() {
+        pace.add(if self.job.work.part.is_some() {
             u64::MAX / 2
         } else {
             total - left
         });
         let digests = std::thread::scope(|scope| {
-            let hash = || source::digests(self.file, &pace);
+            let hash = || source::digests(self.job.file, &pace);
             let hasher = self.hashes().then(|| scope.spawn(hash));
             let end = pace.stop_at_end();
             let worked = work.run(done, pool);
@@ -347,15 +402,15 @@ impl Run<'_> {
         })?;
         self.write_heads(outputs, digests.as_deref())?;
         progress.finish();
-        if self.args.no_verify {
+        if self.job.work.no_verify {
             return Ok(Vec::new());
         }
-        pool.install(|| verify::verify(self.file, &targets, outputs, importances))
+        pool.install(|| verify::verify(self.job.file, &targets, outputs, importances))
     }
 
     /// Whether the source's digest goes into a file that this run writes.
     fn hashes(&self) -> bool {
-        !self.args.no_source_hash && self.products.iter().any(|p| p.shards.has_first())
+        !self.job.recipe.no_source_hash && self.products.iter().any(|p| p.shards.has_first())
     }
 
     /// The heads come last: until then no part file can be taken for a model.
@@ -377,7 +432,7 @@ impl Run<'_> {
         needs.warning().iter().for_each(|line| gguf_cli::warn(line));
         for product in &self.products {
             product.plan.warnings.iter().for_each(|line| gguf_cli::warn(line));
-            if !self.args.talk.quiet {
+            if !self.job.work.talk.quiet {
                 product.plan.notes.iter().for_each(|line| gguf_cli::say(line));
             }
         }
@@ -385,7 +440,7 @@ impl Run<'_> {
 
     /// Whether the file of `--report` can be written, and is none of those that this run makes.
     fn check_report(&self, request: &OutputRequest<'_>) -> Result<()> {
-        let Some(report) = &self.args.report else {
+        let Some(report) = &self.job.recipe.report else {
             return Ok(());
         };
         if Outputs::uses(request, report) {
@@ -397,26 +452,26 @@ impl Run<'_> {
         }
         Ok(AtomicFile::check_all(
             &[(report.clone(), 0)],
-            self.args.output.force,
+            self.job.work.output.force,
             request.inputs,
         )?)
     }
 
     /// Writes the file of `--report`.
     fn report(&self, needs: Needs, inputs: &[&Path], losses: &[Vec<Option<Loss>>]) -> Result<()> {
-        let Some(path) = &self.args.report else {
+        let Some(path) = &self.job.recipe.report else {
             return Ok(());
         };
-        let views = self.views(needs, losses, None);
-        report::write_losses(path, self.args.output.force, inputs, self.job, &views)
+        let views = self.results(needs, losses, None).views;
+        report::write_losses(path, self.job.work.output.force, inputs, self.job, &views)
     }
 
-    fn views<'b>(
+    fn results<'b>(
         &'b self,
         needs: Needs,
         losses: &'b [Vec<Option<Loss>>],
         took: Option<Duration>,
-    ) -> Vec<report::View<'b>> {
+    ) -> Results<'b> {
         let view = |(i, p): (usize, &'b Product<'_>)| report::View {
             target: p.target,
             plan: &p.plan,
@@ -425,35 +480,13 @@ impl Run<'_> {
             took,
             needs,
         };
-        self.products.iter().enumerate().map(view).collect()
+        Results {
+            views: self.products.iter().enumerate().map(view).collect(),
+        }
     }
 
     fn outputs(&self) -> Vec<(PathBuf, u64)> {
         self.products.iter().flat_map(|p| p.shards.outputs()).collect()
-    }
-
-    /// The plan, or with `took` what was done.
-    fn print(&self, needs: Needs, losses: &[Vec<Option<Loss>>], took: Option<Duration>) -> Result<()> {
-        let views = self.views(needs, losses, took);
-        if self.args.json {
-            return match (views.as_slice(), self.args.has_folder()) {
-                ([one], false) => print_json(&report::of(self.job, one)),
-                (all, _) => print_json(&all.iter().map(|v| report::of(self.job, v)).collect::<Vec<_>>()),
-            };
-        }
-        for view in &views {
-            match took {
-                None => print_data(&report::plan(view))?,
-                Some(_) if self.args.talk.quiet => {}
-                Some(_) => {
-                    for line in report::losses(view) {
-                        gguf_cli::say(&line);
-                    }
-                    gguf_cli::say(&report::summary(view));
-                }
-            }
-        }
-        Ok(())
     }
 }
 

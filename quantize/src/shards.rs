@@ -4,18 +4,18 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use gguf::split::{self, Limits, ShardName};
-use gguf::{Layout, Metadata, TensorSpec};
+use gguf::{Layout, Metadata, TensorInfo, TensorSpec};
 use gguf_cli::{Failure, Result};
 
-use crate::args::Part;
+use crate::options::Part;
 
 /// How the tensors are divided among files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Division {
     /// One file.
     Whole,
-    /// Shards of at most this many bytes of tensors.
-    MaxBytes(u64),
+    /// Shards within limits.
+    Within(Limits),
     /// Shards that begin at these tensors.
     Starts(Vec<usize>),
     /// This many shards of even work.
@@ -60,10 +60,10 @@ impl Shards {
                     whole: true,
                 });
             }
-            Division::MaxBytes(max) => {
+            Division::Within(limits) => {
                 let whole = Layout::plan(metadata, specs.clone())?;
                 let sizes = whole.tensors.iter().map(|t| t.n_bytes);
-                split::starts(sizes, whole.alignment, Limits::Bytes(*max))
+                split::starts(sizes, whole.alignment, *limits)
             }
             Division::Starts(starts) => starts.clone(),
             Division::Even(n) => even_starts(costs, *n)?,
@@ -99,6 +99,11 @@ impl Shards {
     /// The heads of the files that this run writes.
     pub(crate) fn heads(&self) -> impl Iterator<Item = &[u8]> {
         self.layouts[self.mine.clone()].iter().map(|l| l.head.as_slice())
+    }
+
+    /// The tensors of all files in their order, with types, sizes and offsets in their file's data section.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.layouts.iter().flat_map(|l| &l.tensors)
     }
 
     /// All files' names.

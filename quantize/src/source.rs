@@ -28,14 +28,18 @@ const AHEAD: u64 = 512 << 20;
 /// Time to wait for the encoders.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// Length, time of change and head of each file, for the digest of a plan.
+/// Length, time of change and head of each file, and of those that it is computed from, for the digest of a plan.
 pub(crate) fn marks(file: &GgufFile) -> gguf::Result<Vec<u8>> {
     let mut out = Vec::new();
     for part in file.parts() {
-        let changed = part.path().metadata().and_then(|m| m.modified()).ok();
-        let changed = changed.and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+        for path in part.source().inputs() {
+            let meta = path.metadata().ok();
+            let changed = meta.as_ref().and_then(|m| m.modified().ok());
+            let changed = changed.and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+            out.extend(meta.map_or(0, |m| m.len()).to_le_bytes());
+            out.extend(changed.map_or(0, |t| t.as_nanos()).to_le_bytes());
+        }
         out.extend(part.source().len().to_le_bytes());
-        out.extend(changed.map_or(0, |t| t.as_nanos()).to_le_bytes());
         let head = digest::of_source(part.source(), 0..part.data_offset, &mut |_| Ok(()))?;
         out.extend(head.0);
     }

@@ -5,6 +5,8 @@ mod checkpoint;
 mod golden;
 mod hub;
 mod layouts;
+mod one_pass;
+mod outputs;
 mod refusals;
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Where bytes come from: a file read by position, a mapped file, bytes in memory, or a file on a server.
+//! Where bytes come from: a file read by position, a mapped file, bytes in memory, or a file on a server. Other crates
+//! have sources that compute their bytes as they are read.
 //!
 //! All of them answer the same questions, so that the parser and everything behind it is written once. A source
 //! knows its length from the moment it was opened and refuses reads beyond it; nothing is ever allocated for
@@ -41,10 +42,28 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     fn read_ahead(&self, at: u64, len: u64) {
         let _ = (at, len);
     }
+    /// The files whose bytes these are: the file itself, or those that the bytes are computed from.
+    fn inputs(&self) -> Vec<PathBuf> {
+        vec![self.path().to_owned()]
+    }
+    /// How bytes `at .. at + len` are best read.
+    fn advice(&self, at: u64, len: u64) -> ReadAdvice {
+        let _ = (at, len);
+        ReadAdvice::default()
+    }
     /// Whether there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// How a range of a source is best read. Both are 0 where bytes are read as they are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadAdvice {
+    /// Bytes to read at once: fewer take longer each.
+    pub at_once: u64,
+    /// Bytes of memory that one read of the whole range takes besides those that it fills.
+    pub memory: u64,
 }
 
 /// Whether a path is the address of a file on a server, which feature `http` reads by ranges.
@@ -146,7 +165,10 @@ fn open_regular(path: &Path) -> Result<(File, Identity)> {
 }
 
 /// Refuses a range that is not wholly inside a source of `len` bytes.
-fn check_range(path: &Path, len: u64, at: u64, n: usize) -> Result<()> {
+///
+/// # Errors
+/// A range that ends behind the source, by its place and length.
+pub fn check_range(path: &Path, len: u64, at: u64, n: usize) -> Result<()> {
     let left = len.saturating_sub(at);
     if u64::try_from(n).is_ok_and(|n| n <= left) {
         return Ok(());

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use gguf::GgufFile;
 use gguf::resumable::Outputs;
+use gguf::source::Source;
 use gguf_cli::{Failure, Result};
 use rayon::ThreadPool;
 
@@ -24,10 +25,11 @@ use crate::plan::Step;
 use queue::{Done, Queue, Stretch, Task};
 use task::{Scratch, Sink};
 
+pub use fault::{Fault, first_not_finite};
 pub(crate) use task::{Importances, RowSizes, as_importance, encoder, row_bytes};
 
 /// Bytes of a task where memory allows: rows in the source and in all targets' types.
-const TASK_BYTES: usize = 2 << 20;
+const TASK_BYTES: u64 = 2 << 20;
 
 /// Time to the first note of what is on disk. From note to note it doubles, so that short runs can be resumed and long
 /// ones do not wait for disks.
@@ -103,17 +105,13 @@ impl Work<'_> {
     }
 
     fn stretches(&self, n_threads: usize) -> Result<Vec<Stretch>> {
-        let budget = usize::try_from(self.max_memory / n_threads.max(1) as u64).unwrap_or(usize::MAX);
+        let budget = self.max_memory / n_threads.max(1) as u64;
         let stretch = |step: usize| {
-            let mut stretch = Stretch {
+            let bytes = Bytes::of(self.file, self.targets, step)?;
+            Ok(Stretch {
                 n_rows: n_rows(self.targets, step),
-                per_task: 0,
-            };
-            if let Some(bytes) = Bytes::of(self.targets, step)? {
-                let more = TASK_BYTES.min(budget.saturating_sub(bytes.least)) / bytes.row.max(1);
-                stretch.per_task = more.next_multiple_of(bytes.unit).max(bytes.unit) as u64;
-            }
-            Ok(stretch)
+                per_task: bytes.map_or(0, |bytes| bytes.rows_within(budget)),
+            })
         };
         (0..n_steps(self.targets)).map(stretch).collect()
     }
@@ -195,25 +193,32 @@ fn n_rows(targets: &[Target<'_>], step: usize) -> u64 {
 }
 
 /// Bytes that rows of one tensor take in memory.
-struct Bytes {
-    /// A row, in the source and in the types that targets encode it as.
-    row: usize,
+struct Bytes<'a> {
+    /// The tensor's file and its first byte there.
+    source: &'a dyn Source,
+    at: u64,
+    /// A row in the source.
+    from: u64,
+    /// A row in the source and in the types that targets encode it as.
+    row: u64,
     /// Rows that are read together.
-    unit: usize,
-    /// The smallest task.
-    least: usize,
+    unit: u64,
+    /// Rows of numbers: those that were decoded, and the importance of a matrix.
+    values: u64,
+    n_rows: u64,
 }
 
-impl Bytes {
+impl<'a> Bytes<'a> {
     /// `None` for a tensor that no target of this run takes.
-    fn of(targets: &[Target<'_>], step: usize) -> Result<Option<Self>> {
+    fn of(file: &'a GgufFile, targets: &[Target<'_>], step: usize) -> Result<Option<Self>> {
         let takes = |t: &&Target<'_>| t.places[step].is_some();
-        if n_rows(targets, step) == 0 || !targets.iter().any(|t| takes(&t)) {
+        let n_rows = n_rows(targets, step);
+        if n_rows == 0 || !targets.iter().any(|t| takes(&t)) {
             return Ok(None);
         }
+        let tensor = &targets[0].steps[step].source;
         let sizes = RowSizes::of(&targets[0].steps[step])?;
         let mut row = sizes.from;
-        // Rows of numbers: those that were decoded, and the importance of a matrix.
         let mut n_decoded = 0;
         let mut n_weights = 0;
         for target in targets.iter().filter(takes) {
@@ -224,22 +229,51 @@ impl Bytes {
                 n_weights += usize::from(step.is_weighted());
             }
         }
-        let values = (n_decoded + n_weights) * sizes.n_cols * size_of::<f32>();
         Ok(Some(Self {
-            row,
-            unit: sizes.unit,
-            least: sizes.unit * row + values,
+            source: file.part(tensor).source(),
+            at: file.tensor_range(tensor).start,
+            from: sizes.from as u64,
+            row: row as u64,
+            unit: sizes.unit as u64,
+            values: ((n_decoded + n_weights) * sizes.n_cols * size_of::<f32>()) as u64,
+            n_rows,
         }))
+    }
+
+    /// What a task of so many rows takes.
+    fn of_rows(&self, n_rows: u64) -> u64 {
+        let len = n_rows.min(self.n_rows).saturating_mul(self.from);
+        let reading = self.source.advice(self.at, len).memory;
+        n_rows
+            .saturating_mul(self.row)
+            .saturating_add(self.values)
+            .saturating_add(reading)
+    }
+
+    /// What the smallest task takes.
+    fn least(&self) -> u64 {
+        self.of_rows(self.unit)
+    }
+
+    /// Rows of a task: as many as are well read at once, where memory allows.
+    fn rows_within(&self, budget: u64) -> u64 {
+        let len = self.n_rows.saturating_mul(self.from);
+        let at_once = self.source.advice(self.at, len).at_once.max(TASK_BYTES);
+        let mut n = (at_once / self.row.max(1)).min(self.n_rows.next_multiple_of(self.unit));
+        while n > self.unit && self.of_rows(n) > budget {
+            n /= 2;
+        }
+        (n / self.unit * self.unit).max(self.unit)
     }
 }
 
 /// Bytes that one thread needs at least: for the smallest task of the largest rows.
-pub(crate) fn least_memory(targets: &[Target<'_>]) -> Result<u64> {
+pub(crate) fn least_memory(file: &GgufFile, targets: &[Target<'_>]) -> Result<u64> {
     let mut least = 0;
     for step in 0..n_steps(targets) {
-        least = least.max(Bytes::of(targets, step)?.map_or(0, |b| b.least));
+        least = least.max(Bytes::of(file, targets, step)?.map_or(0, |b| b.least()));
     }
-    Ok(least as u64)
+    Ok(least)
 }
 
 /// Bytes of the source that a run reads behind the first `done` rows.

@@ -6,7 +6,7 @@ use gguf_cli::{Failure, Result};
 use crate::plan::Step;
 
 use super::Work;
-use super::fault::Fault;
+use super::fault::{Fault, first_not_finite};
 use super::queue::Task;
 
 /// Sizes of a tensor's rows.
@@ -94,7 +94,7 @@ pub(super) fn run(work: &Work<'_>, task: &Task, sinks: &[Sink<'_>], scratch: &mu
     if sinks.iter().any(|s| s.step.is_copy())
         && let Some(fault) = Fault::in_rows(step.from, sizes.n_cols, rows.start, &scratch.raw)
     {
-        return Err(fault.describe(step));
+        return Err(unsound(&fault, step));
     }
     encode(sizes, task, sinks, work.importances, scratch)?;
     for (sink, encoded) in sinks.iter().zip(&scratch.encoded) {
@@ -136,8 +136,8 @@ fn encode(
         decoded.expect("the plan refuses types without a decoder");
         for (i, values) in values.chunks(sizes.n_cols).enumerate() {
             let row = task.rows.start + (unit * sizes.unit + i) as u64;
-            if let Some(col) = values.iter().position(|v| !v.is_finite()) {
-                return Err(Fault::not_finite(row, col, values[col]).describe(step));
+            if let Some(col) = first_not_finite(values) {
+                return Err(unsound(&Fault::not_finite(row, col, values[col]), step));
             }
             let matrix = step.matrix_of(row);
             for ((sink, out), known) in sinks.iter().zip(&mut *encoded).zip(&mut *importance) {
@@ -193,6 +193,13 @@ fn encode_row(
     encoder(step)(values, importance, out);
     match step.to.check_rows(values.len(), out) {
         None => Ok(()),
-        Some(place) => Err(Fault::too_large(row, place.col, step.to, values).describe(step)),
+        Some(place) => Err(unsound(
+            &Fault::too_large(row, place.col, step.to, &values[place.col..]),
+            step,
+        )),
     }
+}
+
+fn unsound(fault: &Fault, step: &Step) -> Failure {
+    Failure::Input(fault.describe(&step.source.name, &step.source.shape))
 }

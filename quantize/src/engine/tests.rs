@@ -16,6 +16,7 @@ use gguf_blocks::registry;
 
 use super::*;
 use crate::args::Args;
+use crate::job::{Arrangement, Job};
 use crate::plan::{Coverage, Plan};
 use crate::shards::{Division, Shards};
 
@@ -68,12 +69,22 @@ impl Setting {
             "Q4_0".into(),
         ];
         let args = Args::try_parse_from(command.chain(positional)).unwrap();
-        let job = args.job().unwrap();
-        let request = args.request(&job).unwrap();
         let file = GgufFile::open(&input).unwrap();
+        let job = Job {
+            file: &file,
+            input: &input,
+            source_name: String::new(),
+            targets: args.positional().unwrap().targets,
+            recipe: &args.recipe,
+            work: &args.work,
+            arrangement: Arrangement::ByLayer,
+            threads: 0,
+            title: "",
+        };
+        let request = crate::request::Request::new(&job).unwrap();
         let mut plans = Vec::new();
         for target in &job.targets {
-            let mut plan = Plan::new(&file, &request, target, None).unwrap();
+            let mut plan = Plan::new(&job, &request, target, None).unwrap();
             // Every encoded tensor asks for importance, which is where the tests stop the work.
             let encoded = plan.steps.iter_mut().filter(|s| !s.is_copy());
             encoded.for_each(|s| s.coverage = Coverage::Neutral);
@@ -200,5 +211,5 @@ fn memory_and_work_are_known_before() {
     assert_eq!(source_bytes(&targets, u64::MAX), 0);
     // A row of 256 in F32, as numbers, and in both types with the importance for each.
     let encoded = 1024 + 1024 + 8 * 34 + 8 * 18;
-    assert_eq!(least_memory(&targets).unwrap(), encoded + 2 * 1024);
+    assert_eq!(least_memory(&setting.file, &targets).unwrap(), encoded + 2 * 1024);
 }

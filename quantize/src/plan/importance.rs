@@ -3,8 +3,8 @@
 use gguf_cli::count;
 
 use super::{Coverage, Plan, Planner, Step};
-use crate::args::Uncovered;
 use crate::guide::{Guide, Match};
+use crate::options::Uncovered;
 use crate::policy::{is_weighted, raised};
 
 /// Tensors that may go without importance: it is not collected for them as a rule.

@@ -5,13 +5,13 @@ mod opaque;
 mod problems;
 mod prune;
 
-use gguf::{GgufFile, Metadata, TensorInfo, TensorSpec};
+use gguf::{Metadata, TensorInfo, TensorSpec};
 use gguf_blocks::{Format, Unit, registry};
 use gguf_cli::{Result, count, in_file};
 use gguf_models::component::Component;
 
 use crate::guide::{self, Guide, Match};
-use crate::job::Target;
+use crate::job::{Arrangement, Job, Target};
 use crate::metadata;
 use crate::policy::{Facts, Policy, Reason, Wish, order_key};
 use crate::request::Request;
@@ -133,11 +133,12 @@ impl Plan {
     /// # Errors
     /// Metadata that make no plan possible.
     pub(crate) fn new(
-        file: &GgufFile,
+        job: &Job<'_>,
         request: &Request,
         target: &Target,
         guide: Option<&Guide>,
     ) -> Result<Self> {
+        let file = job.file;
         let wish = request.wish(target, guide.is_some());
         let pruning = Pruning::new(&request.prune, &file.metadata)?;
         let mut source = file.metadata.clone();
@@ -149,7 +150,7 @@ impl Plan {
         let mut tensors: Vec<(String, &TensorInfo)> = kept.collect();
         let names = tensors.iter().map(|(name, _)| name.as_str());
         let facts = Facts::new(&source, names).map_err(in_file(file.path()))?;
-        if request.keep_split {
+        if request.arrangement != Arrangement::ByLayer {
             tensors.sort_by_key(|(_, t)| (t.part, t.offset));
         } else {
             tensors.sort_by(|a, b| order_key(&a.0).cmp(&order_key(&b.0)));
@@ -172,7 +173,7 @@ impl Plan {
             n_fallback: 0,
             bytes_without_fallback: 0,
             steps,
-            metadata: metadata::of_output(&source, request, target, guide, file),
+            metadata: metadata::of_output(&source, job, request, target, guide),
             warnings: planner.warnings,
             notes: Vec::new(),
             rules: wish.overrides.iter().map(|r| r.text.clone()).collect(),

@@ -114,7 +114,7 @@ pub(crate) fn write_losses(
     path: &Path,
     force: bool,
     inputs: &[&Path],
-    job: &Job,
+    job: &Job<'_>,
     views: &[View<'_>],
 ) -> Result<()> {
     let outputs = views.iter().map(|view| Losses {
@@ -150,7 +150,7 @@ pub(crate) fn losses(view: &View<'_>) -> Vec<String> {
 }
 
 /// The plan, or with `took` the result.
-pub(crate) fn of<'a>(job: &Job, view: &View<'a>) -> Report<'a> {
+pub(crate) fn of<'a>(job: &Job<'_>, view: &View<'a>) -> Report<'a> {
     let View {
         target,
         plan,

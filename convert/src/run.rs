@@ -1,0 +1,138 @@
+//! From the command line to the outputs: the checkpoint is opened as a GGUF file, and the quantizer's engine makes the
+//! outputs of it.
+
+use std::path::{Path, PathBuf};
+
+use gguf::GgufFile;
+use gguf_cli::{Failure, Result, print_data, print_json, say, warn};
+use gguf_models::{arch, check};
+use gguf_quantize::{Arrangement, Job, Kind, Results, Run, Target};
+
+use crate::args::Args;
+use crate::error::{Error, shortened};
+use crate::open::Checkpoint;
+use crate::outtype::Goal;
+use crate::plan::{Options, Plan};
+use crate::virtual_file::VirtualFile;
+use crate::{hub, report};
+
+/// How many findings a message lists.
+const N_SHOWN: usize = 3;
+
+/// The type that weights are taken in before they are encoded.
+const USUAL_VIA: &str = "bf16";
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let goal = Goal::of(&args.outtype)?;
+    check_options(args, goal)?;
+    let mut options = Options {
+        outtype: match goal {
+            Goal::Plain(name) => name.to_owned(),
+            Goal::Encoded(_) => args.via.clone().unwrap_or_else(|| USUAL_VIA.to_owned()),
+        },
+        model_name: args.model_name.clone(),
+        pre: args.pre.clone(),
+        metadata: args.metadata.clone(),
+        no_mtp: args.no_mtp,
+        wide: Vec::new(),
+    };
+    let dir = hub::locate(&args.model, args.download, args.work.talk.quiet)?;
+    let mut plan = Plan::new(&dir, &options)?;
+    if args.keep_wide {
+        let pool = args.threads.pool()?;
+        options.wide = pool.install(|| VirtualFile::too_large(&plan))?;
+        plan = Plan::new(&dir, &options)?;
+    }
+    plan.notes.iter().for_each(|note| warn(note));
+    let checkpoint = Checkpoint::new(plan)?;
+    let job = job(args, goal, &checkpoint);
+    let shown = |run: &Run<'_>, results: &Results<'_>| show(&checkpoint.plan, &job, run, results);
+    gguf_quantize::run(&job, &|run, results| {
+        // What comes out is looked at before it is called written.
+        if results.is_done() && args.work.verifies() && !args.work.is_part() {
+            run.files(0).first().map_or(Ok(()), |(first, _)| verify(first))?;
+        }
+        shown(run, results)
+    })
+}
+
+/// Options that say nothing for the type that is asked for.
+fn check_options(args: &Args, goal: Goal) -> Result<()> {
+    let Goal::Plain(name) = goal else {
+        return Ok(());
+    };
+    let via = args.via.as_ref().map(|_| "--via");
+    match args.recipe.first.as_deref().or(via) {
+        None => Ok(()),
+        Some(option) => Err(Failure::Usage(format!(
+            "`{option}` is for file types of gguf-quantize, and `--outtype {name}` gives all matrices one type: choose \
+             a file type such as `Q4_K_M`, or leave the option out"
+        ))),
+    }
+}
+
+fn job<'a>(args: &'a Args, goal: Goal, checkpoint: &'a Checkpoint) -> Job<'a> {
+    let plan = &checkpoint.plan;
+    let (kind, file_type, arrangement) = match goal {
+        Goal::Plain(_) => (Kind::Plain, plan.file_type, Arrangement::AsSource),
+        Goal::Encoded(t) => (Kind::FileType(t), t, Arrangement::ByLayer),
+    };
+    Job {
+        file: &checkpoint.file,
+        input: &plan.dir,
+        source_name: plan.file_name(plan.file_type.name),
+        targets: vec![Target {
+            type_name: file_type.name,
+            kind,
+            output: output_path(args.output.as_deref(), &plan.file_name(file_type.name)),
+        }],
+        recipe: &args.recipe.options,
+        work: &args.work,
+        arrangement,
+        threads: args.threads.threads,
+        title: "convert",
+    }
+}
+
+/// The file to write: under the default name where a folder is given, or nothing.
+fn output_path(output: Option<&Path>, name: &str) -> PathBuf {
+    match output {
+        Some(path) if path.is_dir() => path.join(name),
+        Some(path) => path.to_owned(),
+        None => PathBuf::from(name),
+    }
+}
+
+/// The plan, or what was done.
+fn show(plan: &Plan, job: &Job<'_>, run: &Run<'_>, results: &Results<'_>) -> Result<()> {
+    if job.work.json {
+        return print_json(&report::json(plan, job, run, results));
+    }
+    if !results.is_done() {
+        return print_data(&report::text(job, run, results));
+    }
+    if !job.work.talk.quiet {
+        results.losses().iter().flatten().for_each(|line| say(line));
+        say(&report::summary(job, run, results));
+    }
+    Ok(())
+}
+
+/// Opens the output and compares it with its architecture.
+fn verify(path: &Path) -> Result<()> {
+    let file = GgufFile::open(path)?;
+    let (arch, hparams) = arch::describe(&file.metadata).map_err(Error::from)?;
+    let layout = gguf::validate::layout(&file);
+    let tensors = check::check(&file, arch, &hparams);
+    let findings: Vec<_> = layout
+        .into_iter()
+        .chain(tensors)
+        .filter(|f| f.severe)
+        .map(|f| format!("`{}`: {}", f.object, f.what))
+        .collect();
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let object = format!("`{}` read back", path.display());
+    Err(Error::mismatch(object, "no findings", shortened(&findings, N_SHOWN, "; ")).into())
+}
