@@ -70,7 +70,7 @@ fn read(dir: &Path, no_mtp: bool) -> Option<(Model, Weights)> {
         return None;
     }
     let arch = arch::by_hf_class(hf::class(&config)).ok()?;
-    let weights = Weights::open(dir).expect("sound");
+    let weights = Weights::open(dir, &text).expect("sound");
     let outtype = OutType::resolve("f32", &weights).expect("known");
     let model = Model::new(arch, text, &weights, outtype.file_type.id, no_mtp);
     Some((

@@ -13,7 +13,7 @@ use gguf_models::{HParams, Part, Role};
 
 use crate::Result;
 use crate::error::{Error, shortened};
-use crate::source::{Dtype, SourceTensor, Storage, Stored, Weights};
+use crate::source::{Dtype, SourceTensor, Stored, Weights};
 use crate::view::View;
 
 /// How many names a message lists.
@@ -179,10 +179,8 @@ impl Mapper<'_> {
 fn pieces(found: &Match, tensor: &SourceTensor) -> &'static [Piece] {
     match found.rule.becomes {
         Becomes::Tensors(pieces) => pieces,
-        Becomes::ByStorage { plain, blocks } => match tensor.matrix(0).storage {
-            Storage::Plain { .. } => plain,
-            _ => blocks,
-        },
+        Becomes::ByStorage { plain, .. } if tensor.matrix(0).is_plain() => plain,
+        Becomes::ByStorage { blocks, .. } => blocks,
         Becomes::Nothing(_) => &[],
     }
 }
@@ -219,11 +217,7 @@ fn output(
 /// A tensor whose values are not in the checkpoint.
 fn from_memory(computed: Computed) -> Result<Output> {
     let n = computed.values.len() as u64;
-    let stored = Stored {
-        n_rows: 1,
-        n_cols: n,
-        storage: Storage::Memory(computed.values.into()),
-    };
+    let stored = Stored::computed(computed.values);
     output(computed.role, Part::Main, 0, &[n], vec![View::whole(stored)], &[])
 }
 

@@ -17,7 +17,7 @@ use crate::map::{self, Mapped, Mapper, Output};
 use crate::name;
 use crate::outtype::OutType;
 use crate::overrides::Overrides;
-use crate::source::{Weights, read_json, refuse_quantized};
+use crate::source::{Method, Weights, read_json};
 use crate::view::View;
 use crate::vocab::Vocabulary;
 
@@ -85,12 +85,12 @@ impl Plan {
         let overrides = overrides.unwrap_or_default();
         require_folder(dir)?;
         let config: Json = read_json(&dir.join(CONFIG))?;
-        refuse_quantized(dir, &config)?;
+        // Unknown methods are refused before anything large is read.
+        Method::find(dir, &config)?;
         let arch = architecture(&config)?;
         let config = hf::text_config(&config)?;
-        refuse_quantized(dir, &config)?;
         let vocabulary = Vocabulary::read(dir, options.pre.as_deref())?;
-        let weights = Weights::open(dir)?;
+        let weights = Weights::open(dir, &config)?;
         let outtype = OutType::resolve(&options.outtype, &weights)?;
         let model = Model::new(arch, config, &weights, outtype.file_type.id, options.no_mtp)?;
 

@@ -131,12 +131,28 @@ impl View {
         of.n()
     }
 
-    /// The GGUF type whose blocks the rows can be taken as without a change of any value, if there is one.
+    /// The GGUF type whose blocks the rows are taken as without a change of any value, if there is one: see
+    /// [`Stored::native`].
     pub(crate) fn native(&self) -> Option<&'static Format> {
-        let whole = self.cols == Select::span(0, self.stored.n_cols);
-        self.stored
-            .native()
-            .filter(|_| whole && !self.transpose && self.op == Op::Keep)
+        self.stored.native().filter(|_| self.is_whole_rows())
+    }
+
+    /// The GGUF type that the rows can be put into without a change of any value: see [`Stored::repack`].
+    pub(crate) fn repack(&self) -> Option<&'static Format> {
+        self.stored.repack().filter(|_| self.is_whole_rows())
+    }
+
+    /// The same, with [`Self::repack`] as its native type where there is one.
+    pub(crate) fn repacked(mut self) -> Self {
+        if self.is_whole_rows() {
+            self.stored = self.stored.repacked();
+        }
+        self
+    }
+
+    /// Whether rows are those of the stored matrix, in any order, with nothing done to them.
+    fn is_whole_rows(&self) -> bool {
+        self.cols == Select::span(0, self.stored.n_cols) && !self.transpose && self.op == Op::Keep
     }
 
     /// Rows from `first` on as the blocks of [`Self::native`], as many as `out` has room for.

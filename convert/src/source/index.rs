@@ -1,12 +1,14 @@
 //! Which files hold the weights.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::hash_map::{Entry as Slot, HashMap};
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Component, Path};
 
-use super::SourceTensor;
 use super::files::read_json_if_there;
+use super::safetensors::Entry;
 use crate::Result;
 use crate::error::{Error, shortened};
+use crate::view::Files;
 
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
@@ -20,7 +22,7 @@ pub(super) struct Index {
     /// Names inside the folder, in the order in which they are visited.
     pub(super) files: Vec<String>,
     /// Tensor to file, if there is an index file.
-    map: Option<BTreeMap<String, String>>,
+    map: Option<HashMap<String, usize>>,
     /// What the user should know.
     pub(super) notes: Vec<String>,
 }
@@ -28,81 +30,156 @@ pub(super) struct Index {
 #[derive(serde::Deserialize)]
 #[serde(expecting = "an object with a `weight_map`")]
 struct IndexFile {
-    weight_map: BTreeMap<String, String>,
+    weight_map: HashMap<String, String>,
 }
 
 impl Index {
-    /// The index file's list, else `model.safetensors`, else every `model*.safetensors`.
+    /// The index file's list, else `model.safetensors`, else every `model*.safetensors`, else those of Mistral's form.
     pub(super) fn of(dir: &Path) -> Result<Self> {
         let map = read_json_if_there::<IndexFile>(&dir.join(INDEX))?.map(|f| f.weight_map);
         let there = weight_files(dir)?;
+        let starting = |with: &str| {
+            let fits = |n: &&String| n.starts_with(with) && n.ends_with(".safetensors");
+            there.iter().filter(fits).cloned().collect::<Vec<_>>()
+        };
         let files: Vec<String> = match &map {
-            Some(map) => map
-                .values()
-                .cloned()
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect(),
+            Some(map) => {
+                let names: BTreeSet<_> = map.values().collect();
+                names.into_iter().cloned().collect()
+            }
             None if there.contains(SINGLE) => vec![SINGLE.to_owned()],
-            None => there.iter().filter(|n| n.starts_with("model")).cloned().collect(),
+            None => ["model", "consolidated"]
+                .into_iter()
+                .map(starting)
+                .find(|files| !files.is_empty())
+                .unwrap_or_default(),
         };
         check_names(dir, &files)?;
-        check_presence(dir, &files, map.is_some())?;
-        let rest: Vec<_> = there.into_iter().filter(|n| !files.contains(n)).collect();
+        check_presence(dir, &files, &there, map.is_some())?;
+        let rest: Vec<_> = there
+            .into_iter()
+            .filter(|n| !files.contains(n))
+            .map(|n| format!("`{n}`"))
+            .collect();
         let notes = match rest.as_slice() {
             [] => Vec::new(),
-            rest => vec![format!(
-                "left out, as they are not part of the model: {}",
-                rest.join(", ")
-            )],
+            rest => {
+                let shown = shortened(rest, N_SHOWN, ", ");
+                vec![format!("left out, as they are not part of the model: {shown}")]
+            }
         };
+        let places: HashMap<&str, usize> = files.iter().enumerate().map(|(i, n)| (n.as_str(), i)).collect();
+        let map = map.map(|map| {
+            let place = |file: String| places.get(file.as_str()).copied().unwrap_or(usize::MAX);
+            map.into_iter().map(|(name, file)| (name, place(file))).collect()
+        });
         Ok(Self { files, map, notes })
     }
 
-    /// Compares what the files hold with the index file, and looks for tensors that are there twice.
-    pub(super) fn compare(&self, tensors: &[SourceTensor]) -> Result<()> {
-        let mut seen = HashSet::new();
-        for tensor in tensors {
-            let file = &self.files[tensor.file];
-            let listed = self.map.as_ref().map(|map| map.get(&tensor.name));
-            match listed {
-                Some(None) => {
-                    let object = format!("tensor `{}` in `{file}`", tensor.name);
-                    return Err(Error::mismatch(object, format!("an entry in `{INDEX}`"), "none"));
-                }
-                Some(Some(other)) if other != file => {
-                    let object = format!("tensor `{}`", tensor.name);
-                    return Err(Error::mismatch(
-                        object,
-                        format!("only in `{other}`"),
-                        format!("also in `{file}`"),
-                    ));
-                }
-                _ => {}
+    /// Compares what the files hold with the index file. Of tensors that are there twice with the same bytes one is
+    /// kept: that in the file that the index names, else the first.
+    pub(super) fn compare(&self, entries: Vec<Entry>, files: &Files) -> Result<Vec<Entry>> {
+        let mut kept: HashMap<&str, usize> = HashMap::with_capacity(entries.len());
+        for (i, entry) in entries.iter().enumerate() {
+            let listed = self.map.as_ref().map(|map| map.get(&entry.name));
+            if listed == Some(None) {
+                let object = format!("tensor `{}` in `{}`", entry.name, self.files[entry.data.file]);
+                return Err(Error::mismatch(object, format!("an entry in `{INDEX}`"), "none"));
             }
-            if !seen.insert(tensor.name.as_str()) {
-                let first = tensors
-                    .iter()
-                    .find(|t| t.name == tensor.name)
-                    .map_or(tensor.file, |t| t.file);
-                let object = format!("tensor `{}`", tensor.name);
-                let found = format!("it in `{}` and in `{file}`", self.files[first]);
-                return Err(Error::mismatch(object, "one copy", found));
+            match kept.entry(&entry.name) {
+                Slot::Vacant(slot) => drop(slot.insert(i)),
+                Slot::Occupied(mut slot) => {
+                    self.check_copies(&entries[*slot.get()], entry, files)?;
+                    if listed.flatten() == Some(&entry.data.file) {
+                        slot.insert(i);
+                    }
+                }
             }
         }
-        let absent = |(name, file): (&String, &String)| {
-            (!seen.contains(name.as_str())).then(|| format!("`{name}` in `{file}`"))
-        };
-        let missing: Vec<_> = self.map.iter().flatten().filter_map(absent).collect();
+        if let Some(map) = &self.map {
+            self.check_places(map, &kept, &entries)?;
+        }
+        if kept.len() == entries.len() {
+            return Ok(entries);
+        }
+        let kept: HashSet<usize> = kept.into_values().collect();
+        let entries = entries.into_iter().enumerate();
+        Ok(entries
+            .filter(|(i, _)| kept.contains(i))
+            .map(|(_, e)| e)
+            .collect())
+    }
+
+    /// Every tensor of the index must be in the file that the index names.
+    fn check_places(
+        &self,
+        map: &HashMap<String, usize>,
+        kept: &HashMap<&str, usize>,
+        entries: &[Entry],
+    ) -> Result<()> {
+        let (mut missing, mut elsewhere) = (Vec::new(), Vec::new());
+        for (name, &file) in map {
+            match kept.get(name.as_str()).map(|&i| entries[i].data.file) {
+                Some(found) if found == file => {}
+                Some(found) => elsewhere.push((name, file, found)),
+                None => missing.push(format!("`{name}` in `{}`", self.files[file])),
+            }
+        }
+        // The first by name, as the map has no order.
+        if let Some((name, file, found)) = elsewhere.into_iter().min() {
+            return Err(Error::mismatch(
+                format!("tensor `{name}`"),
+                format!("it in `{}`, as `{INDEX}` says", self.files[file]),
+                format!("it in `{}`", self.files[found]),
+            ));
+        }
         if missing.is_empty() {
             return Ok(());
         }
+        missing.sort_unstable();
         Err(Error::mismatch(
             format!("tensors of `{INDEX}`"),
             shortened(&missing, N_SHOWN, ", "),
             "none",
         ))
     }
+
+    /// Two tensors of one name must be the same.
+    fn check_copies(&self, a: &Entry, b: &Entry, files: &Files) -> Result<()> {
+        let object = format!("tensor `{}`", a.name);
+        let [in_a, in_b] = [a, b].map(|e| &self.files[e.data.file]);
+        if a.data.file == b.data.file {
+            let found = format!("two in the header of `{in_a}`");
+            return Err(Error::mismatch(object, "one copy", found));
+        }
+        let forms = [a, b].map(|e| format!("{} of shape {:?}", e.data.dtype.name, e.shape));
+        if forms[0] != forms[1] {
+            let found = format!("{} in `{in_a}` and {} in `{in_b}`", forms[0], forms[1]);
+            return Err(Error::mismatch(object, "one copy", found));
+        }
+        if same_bytes(a, b, files)? {
+            return Ok(());
+        }
+        let found = format!("other values in `{in_a}` than in `{in_b}`");
+        Err(Error::mismatch(object, "copies with the same bytes", found))
+    }
+}
+
+/// Whether two tensors of one format and shape have the same bytes.
+fn same_bytes(a: &Entry, b: &Entry, files: &Files) -> Result<bool> {
+    const STEP: u64 = 1 << 20;
+    let n_bytes = a.n_bytes();
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    for at in (0..n_bytes).step_by(STEP as usize) {
+        for (entry, bytes) in [(a, &mut of_a), (b, &mut of_b)] {
+            bytes.resize((n_bytes - at).min(STEP) as usize, 0);
+            files[entry.data.file].read_at(entry.data.at + at, bytes)?;
+        }
+        if of_a != of_b {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Files of the folder that hold weights, by the names that checkpoints give them.
@@ -117,10 +194,10 @@ fn weight_files(dir: &Path) -> Result<BTreeSet<String>> {
             .extension()
             .and_then(|e| e.to_str())
             .unwrap_or_default();
-        let starts = ["model", "consolidated", "pytorch_model"]
+        let starts = ["consolidated", "pytorch_model"]
             .iter()
             .any(|s| name.starts_with(s));
-        if starts && matches!(ending, "safetensors" | "bin") {
+        if ending == "safetensors" || starts && matches!(ending, "bin" | "pth") {
             names.insert(name);
         }
     }
@@ -143,13 +220,20 @@ fn check_names(dir: &Path, files: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn check_presence(dir: &Path, files: &[String], indexed: bool) -> Result<()> {
+fn check_presence(dir: &Path, files: &[String], there: &BTreeSet<String>, indexed: bool) -> Result<()> {
     if files.is_empty() && indexed {
         return Err(Error::mismatch(
             format!("`{}`", dir.join(INDEX).display()),
             "tensors",
             "none",
         ));
+    }
+    if let (true, Some(name)) = (
+        files.is_empty(),
+        there.iter().find(|n| !n.ends_with(".safetensors")),
+    ) {
+        let hint = "save the checkpoint as safetensors, as `save_pretrained` of transformers does";
+        return Err(Error::unsupported(format!("weights in `{name}`"), hint));
     }
     if files.is_empty() {
         let why = format!("the folder has neither `{INDEX}` nor `{SINGLE}`");

@@ -1,9 +1,18 @@
 //! The checkpoint's files: settings, and tensors with their places.
 
+mod assemble;
+mod bitnet;
+mod coded;
+mod columns;
 mod files;
+mod grid;
 mod index;
+mod method;
+mod numbers;
 mod safetensors;
 mod stored;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,25 +21,33 @@ use gguf::source::Source;
 use serde_json::Value as Json;
 
 pub(crate) use files::{read_json, read_json_if_there, read_text_if_there};
+pub(crate) use method::Method;
 pub(crate) use safetensors::Dtype;
-pub(crate) use stored::{Storage, Stored};
+pub(crate) use stored::Stored;
 
 use crate::Result;
-use crate::error::Error;
+use numbers::Data;
+use stored::{Quantized, Storage};
 
-/// A tensor of a checkpoint.
+/// A tensor of a checkpoint. Quantized weights have their plain name and their own shape; the tensors of scales and
+/// the like that belong to them are part of them.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceTensor {
     /// Name in the checkpoint.
     pub(crate) name: String,
-    /// Number format.
+    /// Number format; of quantized weights the plain one that takes their place: BF16.
     pub(crate) dtype: Dtype,
     /// Dimensions as the checkpoint has them: row length last.
     pub(crate) shape: Vec<u64>,
-    /// Index into [`Weights::files`].
-    pub(crate) file: usize,
-    /// First byte in the file.
-    pub(crate) at: u64,
+    /// Where the numbers are.
+    place: Place,
+}
+
+/// Where a tensor's numbers are.
+#[derive(Clone, Debug)]
+enum Place {
+    Plain(Data),
+    Quantized(Arc<dyn Quantized>),
 }
 
 impl SourceTensor {
@@ -47,16 +64,22 @@ impl SourceTensor {
             [cols] => (1, *cols),
             [] => (1, 1),
         };
-        // The header's check has proved that all matrices lie in the file.
-        let at = self.at + i * n_rows * n_cols * self.dtype.bytes();
+        let storage = match &self.place {
+            // The header's check has proved that all matrices lie in the file.
+            Place::Plain(data) => Storage::Plain(Data {
+                at: data.at + i * n_rows * n_cols * data.dtype.bytes(),
+                ..*data
+            }),
+            Place::Quantized(stack) => Storage::Quantized {
+                stack: Arc::clone(stack),
+                matrix: i,
+            },
+        };
         Stored {
             n_rows,
             n_cols,
-            storage: Storage::Plain {
-                file: self.file,
-                dtype: self.dtype,
-                at,
-            },
+            repacked: false,
+            storage,
         }
     }
 }
@@ -66,74 +89,40 @@ impl SourceTensor {
 pub(crate) struct Weights {
     /// The safetensors files in the order in which they are visited.
     pub(crate) files: Vec<Arc<dyn Source>>,
-    /// The tensors: in the order of the files, then of the header.
+    /// The tensors: in the order of the files, then of their names.
     pub(crate) tensors: Vec<SourceTensor>,
     /// What the user should know.
     pub(crate) notes: Vec<String>,
 }
 
 impl Weights {
-    /// Opens the safetensors of a folder and reads their headers.
+    /// Opens the safetensors of a folder and reads their headers. `config` is that of the text model.
     ///
     /// # Errors
-    /// Files that are missing, cut or malformed, and tensors that are in the index or in the files only.
-    pub(crate) fn open(dir: &Path) -> Result<Self> {
+    /// Files that are missing, cut or malformed; tensors that are in the index or in the files only; quantized weights
+    /// of an unknown method or without what belongs to them.
+    pub(crate) fn open(dir: &Path, config: &Json) -> Result<Self> {
+        let method = Method::find(dir, config)?;
         let index = index::Index::of(dir)?;
-        let mut weights = Self {
-            files: Vec::new(),
-            tensors: Vec::new(),
-            notes: index.notes.clone(),
-        };
-        for (file, name) in index.files.iter().enumerate() {
+        let mut files = Vec::new();
+        let mut entries = Vec::new();
+        for (i, name) in index.files.iter().enumerate() {
             let source = gguf::source::open(&dir.join(name))?;
-            for tensor in safetensors::read_header(&*source)? {
-                let safetensors::Entry {
-                    name,
-                    dtype,
-                    shape,
-                    at,
-                } = tensor;
-                weights.tensors.push(SourceTensor {
-                    name,
-                    dtype,
-                    shape,
-                    file,
-                    at,
-                });
-            }
-            weights.files.push(source);
+            entries.extend(safetensors::read_header(&*source, i)?);
+            files.push(source);
         }
-        index.compare(&weights.tensors)?;
-        Ok(weights)
+        let entries = index.compare(entries, &files)?;
+        let (tensors, mut notes) = assemble::assemble(entries, method.as_ref(), &files)?;
+        notes.splice(0..0, index.notes);
+        Ok(Self {
+            files,
+            tensors,
+            notes,
+        })
     }
 
     /// The files' names, for messages and to keep the output from replacing one of them.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         self.files.iter().map(|f| f.path().to_owned()).collect()
     }
-}
-
-/// The settings of checkpoints that `ModelOpt` has quantized.
-const QUANT_CONFIG: &str = "hf_quant_config.json";
-
-/// Refuses checkpoints whose weights are stored in a form that this program has no decoder for.
-pub(crate) fn refuse_quantized(dir: &Path, config: &Json) -> Result<()> {
-    let other: Option<Json> = read_json_if_there(&dir.join(QUANT_CONFIG))?;
-    let places = [
-        ("config.json", Some(config), "quantization_config"),
-        (QUANT_CONFIG, other.as_ref(), "quantization"),
-    ];
-    for (file, json, key) in places {
-        let Some(settings) = json.and_then(|json| gguf_models::hf::lookup(json, key)) else {
-            continue;
-        };
-        let method = settings["quant_method"]
-            .as_str()
-            .or(settings["quant_algo"].as_str());
-        return Err(Error::unsupported(
-            format!("{file} `{key}`: method `{}`", method.unwrap_or("unknown")),
-            "take the checkpoint with unquantized weights",
-        ));
-    }
-    Ok(())
 }

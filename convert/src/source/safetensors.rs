@@ -3,12 +3,14 @@
 //! Eight bytes with the header's length, the header as JSON, then the data. Every number of the header is
 //! checked against the file's real length before it is used, so a later read can fail only if the file changes.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use gguf::source::Source;
 use gguf_blocks::Format;
 use serde::de::{Deserializer as _, MapAccess, Visitor};
 
+use super::numbers::Data;
 use crate::Result;
 use crate::error::Error;
 
@@ -65,6 +67,11 @@ static DTYPES: &[Dtype] = &[
 ];
 
 impl Dtype {
+    /// The format of a name in headers.
+    pub(super) fn by_name(name: &str) -> Option<Self> {
+        DTYPES.iter().copied().find(|d| d.name == name)
+    }
+
     /// The GGUF tensor type of the same format; `None` if this program cannot read weights of it.
     pub(crate) fn format(self) -> Option<&'static Format> {
         gguf_blocks::registry::by_name(self.format?)
@@ -96,24 +103,35 @@ impl Dtype {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) name: String,
-    pub(super) dtype: Dtype,
     /// Row length last.
     pub(super) shape: Vec<u64>,
-    /// First byte in the file.
-    pub(super) at: u64,
+    pub(super) data: Data,
+}
+
+impl Entry {
+    /// How many elements; the header's check has proved that the number fits.
+    pub(super) fn n_elems(&self) -> u64 {
+        self.shape.iter().product()
+    }
+
+    /// How many bytes, by the same check.
+    pub(super) fn n_bytes(&self) -> u64 {
+        self.n_elems() * self.data.dtype.bits / 8
+    }
 }
 
 /// An entry as the JSON has it.
 #[derive(serde::Deserialize)]
 #[serde(expecting = "a tensor: an object with `dtype`, `shape` and `data_offsets`")]
-struct RawEntry {
-    dtype: String,
+struct RawEntry<'a> {
+    #[serde(borrow)]
+    dtype: Cow<'a, str>,
     shape: Vec<u64>,
     data_offsets: [u64; 2],
 }
 
-/// Reads and checks a file's header; the tensors come in its order.
-pub(super) fn read_header(source: &dyn Source) -> Result<Vec<Entry>> {
+/// Reads and checks the header of a file, the one with number `index`; the tensors come in its order.
+pub(super) fn read_header(source: &dyn Source, index: usize) -> Result<Vec<Entry>> {
     let file = format!("`{}`", source.path().display());
     let room = source.len().checked_sub(LENGTH_BYTES).ok_or_else(|| {
         Error::mismatch(
@@ -136,14 +154,14 @@ pub(super) fn read_header(source: &dyn Source) -> Result<Vec<Entry>> {
     let mut header = vec![0; length as usize];
     source.read_at(LENGTH_BYTES, &mut header)?;
     let entries = parse(&file, &header)?;
-    check(&file, entries, LENGTH_BYTES + length, room - length)
+    check(&file, index, entries, LENGTH_BYTES + length, room - length)
 }
 
 /// Gathers the entries in order, so that one that is there twice is seen.
 struct Entries;
 
 impl<'de> Visitor<'de> for Entries {
-    type Value = Vec<(String, RawEntry)>;
+    type Value = Vec<(String, RawEntry<'de>)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object of tensors")
@@ -162,7 +180,7 @@ impl<'de> Visitor<'de> for Entries {
     }
 }
 
-fn parse(file: &str, header: &[u8]) -> Result<Vec<(String, RawEntry)>> {
+fn parse<'a>(file: &str, header: &'a [u8]) -> Result<Vec<(String, RawEntry<'a>)>> {
     let mut json = serde_json::Deserializer::from_slice(header);
     json.deserialize_map(Entries)
         .and_then(|entries| json.end().map(|()| entries))
@@ -171,7 +189,13 @@ fn parse(file: &str, header: &[u8]) -> Result<Vec<(String, RawEntry)>> {
 
 /// Proves that every tensor lies in the data and has the bytes that its shape needs, and that they fill the
 /// data without overlap or gap.
-fn check(file: &str, raw: Vec<(String, RawEntry)>, data_at: u64, data_len: u64) -> Result<Vec<Entry>> {
+fn check(
+    file: &str,
+    index: usize,
+    raw: Vec<(String, RawEntry<'_>)>,
+    data_at: u64,
+    data_len: u64,
+) -> Result<Vec<Entry>> {
     let mut spans = Vec::with_capacity(raw.len());
     let mut entries = Vec::with_capacity(raw.len());
     for (
@@ -184,8 +208,7 @@ fn check(file: &str, raw: Vec<(String, RawEntry)>, data_at: u64, data_len: u64) 
     ) in raw
     {
         let object = |of: &str| format!("{of} of tensor `{name}` in {file}");
-        let known = DTYPES.iter().copied().find(|d| d.name == dtype);
-        let dtype = known.ok_or_else(|| {
+        let dtype = Dtype::by_name(&dtype).ok_or_else(|| {
             let names = DTYPES.iter().map(|d| d.name).collect::<Vec<_>>().join(", ");
             Error::mismatch(object("dtype"), format!("one of {names}"), format!("`{dtype}`"))
         })?;
@@ -206,12 +229,12 @@ fn check(file: &str, raw: Vec<(String, RawEntry)>, data_at: u64, data_len: u64) 
             return Err(Error::mismatch(object("size"), expected, found));
         }
         spans.push((begin, end, entries.len()));
-        entries.push(Entry {
-            name,
+        let data = Data {
+            file: index,
             dtype,
-            shape,
             at: data_at.saturating_add(begin),
-        });
+        };
+        entries.push(Entry { name, shape, data });
     }
     spans.sort_unstable();
     let mut filled = 0;
