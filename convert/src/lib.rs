@@ -24,7 +24,11 @@
 //! same tensor order, the same bytes, for any number of threads. A file type gives the bytes that a conversion and a
 //! quantization of its result give.
 //!
-//! Refused, each with one line: quantized checkpoints, tensors that the architecture has no place for, settings
+//! Quantized checkpoints are read as the numbers that they stand for: FP8, `compressed-tensors`, MXFP4, NVFP4, GPTQ,
+//! AWQ and `BitNet`. The tensors decide which weights are quantized, the settings tell what tensors do not show. Rows of
+//! MXFP4, NVFP4 and symmetric INT4 groups of 32 can also be taken as the GGUF blocks that hold the same values.
+//!
+//! Refused, each with one line: quantization methods without a decoder, tensors that the architecture has no place for, settings
 //! that its description does not cover, tokenizers that are not byte-level BPE, pre-tokenizers that no name is
 //! known for (unless `--pre` gives one), tokens beyond the embedding, values that are no numbers, and values that
 //! the output's type cannot hold. Code that comes with a checkpoint is never run, and no path goes into the output.

@@ -187,7 +187,9 @@ impl Quantized for Coded {
                     None => self.scale(out, part.cols.start, scales, zeros),
                 }
                 if let Some(factor) = factor {
-                    out.iter_mut().for_each(|v| *v *= factor);
+                    for v in out.iter_mut() {
+                        *v *= factor;
+                    }
                 }
             }
             (rest, first) = (after, rows.end);
@@ -384,8 +386,16 @@ impl Coded {
             let (part, after) = rest.split_at_mut(n);
             let scale = scales[i];
             match zeros {
-                Some(zeros) => part.iter_mut().for_each(|v| *v = (*v - zeros[i]) * scale),
-                None => part.iter_mut().for_each(|v| *v *= scale),
+                Some(zeros) => {
+                    for v in part {
+                        *v = (*v - zeros[i]) * scale;
+                    }
+                }
+                None => {
+                    for v in part {
+                        *v *= scale;
+                    }
+                }
             }
             col += n as u64;
             rest = after;

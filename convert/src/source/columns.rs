@@ -192,7 +192,9 @@ impl Columns {
             let (part, after) = rest.split_at_mut(len);
             let at = (col / self.group) as usize * n + i;
             let (scale, zero) = (tile.scales[at], tile.zeros[at]);
-            part.iter_mut().for_each(|v| *v = scale * (*v - zero));
+            for v in part {
+                *v = scale * (*v - zero);
+            }
             col += len as u64;
             rest = after;
         }

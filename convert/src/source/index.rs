@@ -1,8 +1,12 @@
 //! Which files hold the weights.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::collections::hash_map::{Entry as Slot, HashMap};
-use std::collections::{BTreeSet, HashSet};
+use std::fmt;
 use std::path::{Component, Path};
+
+use serde::de::{MapAccess, Visitor};
 
 use super::files::read_json_if_there;
 use super::safetensors::Entry;
@@ -21,8 +25,8 @@ const N_SHOWN: usize = 3;
 pub(super) struct Index {
     /// Names inside the folder, in the order in which they are visited.
     pub(super) files: Vec<String>,
-    /// Tensor to file, if there is an index file.
-    map: Option<HashMap<String, usize>>,
+    /// Tensors and the files that they are in, if there is an index file.
+    map: Option<Vec<(String, usize)>>,
     /// What the user should know.
     pub(super) notes: Vec<String>,
 }
@@ -30,7 +34,63 @@ pub(super) struct Index {
 #[derive(serde::Deserialize)]
 #[serde(expecting = "an object with a `weight_map`")]
 struct IndexFile {
-    weight_map: HashMap<String, String>,
+    weight_map: WeightMap,
+}
+
+/// Names of tensors, each with a place in the list of files.
+#[derive(Default)]
+struct WeightMap {
+    tensors: Vec<(String, usize)>,
+    /// In alphabetical order.
+    files: Vec<String>,
+}
+
+impl<'de> serde::Deserialize<'de> for WeightMap {
+    fn deserialize<D: serde::Deserializer<'de>>(json: D) -> std::result::Result<Self, D::Error> {
+        json.deserialize_map(MapVisitor)
+    }
+}
+
+struct MapVisitor;
+
+impl<'de> Visitor<'de> for MapVisitor {
+    type Value = WeightMap;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of file names by tensor")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut json: A) -> std::result::Result<WeightMap, A::Error> {
+        let mut tensors = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        while let Some((name, file)) = json.next_entry::<String, Cow<'_, str>>()? {
+            let n = places.len();
+            let place = match places.get(&*file) {
+                Some(place) => *place,
+                None => *places.entry(file.into_owned()).or_insert(n),
+            };
+            tensors.push((name, place));
+        }
+        let mut files: Vec<_> = places.into_iter().collect();
+        files.sort_unstable();
+        let mut sorted = vec![0; files.len()];
+        for (to, (_, from)) in files.iter().enumerate() {
+            sorted[*from] = to;
+        }
+        for (_, place) in &mut tensors {
+            *place = sorted[*place];
+        }
+        let files = files.into_iter().map(|(name, _)| name).collect();
+        Ok(WeightMap { tensors, files })
+    }
+}
+
+/// The tensors that are there.
+pub(super) struct Found<'a> {
+    /// Names with places in the list of entries.
+    pub(super) by_name: HashMap<&'a str, usize>,
+    /// Which entries are copies of others.
+    pub(super) copies: Vec<bool>,
 }
 
 impl Index {
@@ -43,10 +103,7 @@ impl Index {
             there.iter().filter(fits).cloned().collect::<Vec<_>>()
         };
         let files: Vec<String> = match &map {
-            Some(map) => {
-                let names: BTreeSet<_> = map.values().collect();
-                names.into_iter().cloned().collect()
-            }
+            Some(map) => map.files.clone(),
             None if there.contains(SINGLE) => vec![SINGLE.to_owned()],
             None => ["model", "consolidated"]
                 .into_iter()
@@ -68,80 +125,75 @@ impl Index {
                 vec![format!("left out, as they are not part of the model: {shown}")]
             }
         };
-        let places: HashMap<&str, usize> = files.iter().enumerate().map(|(i, n)| (n.as_str(), i)).collect();
-        let map = map.map(|map| {
-            let place = |file: String| places.get(file.as_str()).copied().unwrap_or(usize::MAX);
-            map.into_iter().map(|(name, file)| (name, place(file))).collect()
-        });
+        let map = map.map(|map| map.tensors);
         Ok(Self { files, map, notes })
     }
 
     /// Compares what the files hold with the index file. Of tensors that are there twice with the same bytes one is
     /// kept: that in the file that the index names, else the first.
-    pub(super) fn compare(&self, entries: Vec<Entry>, files: &Files) -> Result<Vec<Entry>> {
-        let mut kept: HashMap<&str, usize> = HashMap::with_capacity(entries.len());
+    pub(super) fn compare<'a>(&self, entries: &'a [Entry], files: &Files) -> Result<Found<'a>> {
+        let mut by_name: HashMap<&str, usize> = HashMap::with_capacity(entries.len());
+        let mut twice = Vec::new();
         for (i, entry) in entries.iter().enumerate() {
-            let listed = self.map.as_ref().map(|map| map.get(&entry.name));
-            if listed == Some(None) {
-                let object = format!("tensor `{}` in `{}`", entry.name, self.files[entry.data.file]);
-                return Err(Error::mismatch(object, format!("an entry in `{INDEX}`"), "none"));
-            }
-            match kept.entry(&entry.name) {
+            match by_name.entry(&entry.name) {
                 Slot::Vacant(slot) => drop(slot.insert(i)),
-                Slot::Occupied(mut slot) => {
-                    self.check_copies(&entries[*slot.get()], entry, files)?;
-                    if listed.flatten() == Some(&entry.data.file) {
-                        slot.insert(i);
-                    }
-                }
+                Slot::Occupied(slot) => twice.push((*slot.get(), i)),
             }
         }
-        if let Some(map) = &self.map {
-            self.check_places(map, &kept, &entries)?;
+        let mut listed = self.listed(&by_name, entries.len())?;
+        let mut copies = vec![false; entries.len()];
+        for (first, i) in twice {
+            let name = entries[i].name.as_str();
+            self.check_copies(&entries[first], &entries[i], files)?;
+            // The index may name the file of a later copy.
+            let is_listed = listed[first] == Some(entries[i].data.file);
+            let kept = by_name.get_mut(name).filter(|_| is_listed);
+            copies[kept.map_or(i, |kept| std::mem::replace(kept, i))] = true;
+            listed[i] = listed[first];
         }
-        if kept.len() == entries.len() {
-            return Ok(entries);
+        if self.map.is_some() {
+            for (i, entry) in entries.iter().enumerate().filter(|(i, _)| !copies[*i]) {
+                self.check_place(entry, listed[i])?;
+            }
         }
-        let kept: HashSet<usize> = kept.into_values().collect();
-        let entries = entries.into_iter().enumerate();
-        Ok(entries
-            .filter(|(i, _)| kept.contains(i))
-            .map(|(_, e)| e)
-            .collect())
+        Ok(Found { by_name, copies })
     }
 
-    /// Every tensor of the index must be in the file that the index names.
-    fn check_places(
-        &self,
-        map: &HashMap<String, usize>,
-        kept: &HashMap<&str, usize>,
-        entries: &[Entry],
-    ) -> Result<()> {
-        let (mut missing, mut elsewhere) = (Vec::new(), Vec::new());
-        for (name, &file) in map {
-            match kept.get(name.as_str()).map(|&i| entries[i].data.file) {
-                Some(found) if found == file => {}
-                Some(found) => elsewhere.push((name, file, found)),
-                None => missing.push(format!("`{name}` in `{}`", self.files[file])),
+    /// The file that the index names for each entry that is the first of its name.
+    fn listed(&self, by_name: &HashMap<&str, usize>, n: usize) -> Result<Vec<Option<usize>>> {
+        let mut listed = vec![None; n];
+        let mut missing = Vec::new();
+        for (name, file) in self.map.iter().flatten() {
+            match by_name.get(name.as_str()) {
+                Some(&i) => listed[i] = Some(*file),
+                None => missing.push(format!("`{name}` in `{}`", self.files[*file])),
             }
         }
-        // The first by name, as the map has no order.
-        if let Some((name, file, found)) = elsewhere.into_iter().min() {
-            return Err(Error::mismatch(
-                format!("tensor `{name}`"),
-                format!("it in `{}`, as `{INDEX}` says", self.files[file]),
-                format!("it in `{}`", self.files[found]),
-            ));
-        }
         if missing.is_empty() {
-            return Ok(());
+            return Ok(listed);
         }
-        missing.sort_unstable();
         Err(Error::mismatch(
             format!("tensors of `{INDEX}`"),
             shortened(&missing, N_SHOWN, ", "),
             "none",
         ))
+    }
+
+    /// A tensor must be in the file that the index names.
+    fn check_place(&self, entry: &Entry, listed: Option<usize>) -> Result<()> {
+        let (name, file) = (&entry.name, &self.files[entry.data.file]);
+        match listed {
+            Some(listed) if listed == entry.data.file => Ok(()),
+            Some(listed) => Err(Error::mismatch(
+                format!("tensor `{name}`"),
+                format!("it in `{}`, as `{INDEX}` says", self.files[listed]),
+                format!("it in `{file}`"),
+            )),
+            None => {
+                let object = format!("tensor `{name}` in `{file}`");
+                Err(Error::mismatch(object, format!("an entry in `{INDEX}`"), "none"))
+            }
+        }
     }
 
     /// Two tensors of one name must be the same.

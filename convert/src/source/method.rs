@@ -281,7 +281,6 @@ fn compressed_tensors(settings: &Settings<'_>) -> Result<Form> {
 
 fn scheme(settings: &Settings<'_>, weights: &Json) -> Result<Scheme> {
     let strategy = match weights["strategy"].as_str() {
-        Some("tensor") => Strategy::Tensor,
         Some("channel") => Strategy::Channel,
         Some("block") => {
             let block = settings.block(weights, "block_structure")?;
@@ -293,7 +292,7 @@ fn scheme(settings: &Settings<'_>, weights: &Json) -> Result<Scheme> {
         // Older settings leave the strategy to the group size.
         None if weights["group_size"].is_u64() => group_of(settings, weights)?,
         None if weights["group_size"].as_i64() == Some(-1) => Strategy::Channel,
-        None => Strategy::Tensor,
+        Some("tensor") | None => Strategy::Tensor,
         Some(other) => return Err(settings.unsupported(&format!("`strategy` `{other}`"))),
     };
     Ok(Scheme {

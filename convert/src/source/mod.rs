@@ -9,6 +9,7 @@ mod grid;
 mod index;
 mod method;
 mod numbers;
+mod recipes;
 mod safetensors;
 mod stored;
 #[cfg(test)]
@@ -111,8 +112,8 @@ impl Weights {
             entries.extend(safetensors::read_header(&*source, i)?);
             files.push(source);
         }
-        let entries = index.compare(entries, &files)?;
-        let (tensors, mut notes) = assemble::assemble(entries, method.as_ref(), &files)?;
+        let found = index.compare(&entries, &files)?;
+        let (tensors, mut notes) = assemble::assemble(&entries, found, method.as_ref(), &files)?;
         notes.splice(0..0, index.notes);
         Ok(Self {
             files,

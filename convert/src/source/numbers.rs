@@ -190,7 +190,7 @@ pub(super) static INT2_QUADS: [[f32; 4]; 256] = {
     let mut quads = [[0.0; 4]; 256];
     let mut i = 0;
     while i < 1024 {
-        quads[i / 4][i % 4] = (i / 4 >> (2 * (i % 4)) & 3) as f32 - 2.0;
+        quads[i / 4][i % 4] = (((i / 4) >> (2 * (i % 4))) & 3) as f32 - 2.0;
         i += 1;
     }
     quads

@@ -198,8 +198,10 @@ impl Stored {
                 Ok(())
             }
             Storage::Inverse(data) => {
-                self.read_plain(*data, files, rows, cols, values)?;
-                values.iter_mut().for_each(|v| *v = 1.0 / *v);
+                self.read_plain(*data, files, rows, cols, &mut *values)?;
+                for v in values {
+                    *v = 1.0 / *v;
+                }
                 Ok(())
             }
             Storage::Quantized { stack, matrix } => {

@@ -214,14 +214,14 @@ fn settings_that_the_architecture_does_not_have() {
     let dir = Checkpoint::tiny("BF16").write(&folder.path().join("tiny"));
     write_json(
         &dir.join("hf_quant_config.json"),
-        &json!({"quantization": {"quant_algo": "NVFP4"}}),
+        &json!({"quantization": {"quant_algo": "W4A8_AWQ"}}),
     );
     refused(
         "quantized aside",
         &dir,
         &[],
         1,
-        &["hf_quant_config.json", "`NVFP4`"],
+        &["hf_quant_config.json", "`W4A8_AWQ`"],
     );
     for (key, value) in [
         ("hidden_act", json!("gelu")),

@@ -24,9 +24,9 @@ struct Made {
 }
 
 impl Made {
-    fn new(quantization: Json) -> Self {
+    fn new(quantization: impl Into<Json>) -> Self {
         Self {
-            config: json!({ "quantization_config": quantization }),
+            config: json!({ "quantization_config": quantization.into() }),
             tensors: Vec::new(),
         }
     }
