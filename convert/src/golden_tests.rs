@@ -19,6 +19,8 @@ const EXPLICIT: &[&str] = &[
     "attention.scale",
     "attention.sliding_window",
     "attention.sliding_window_pattern",
+    "attention.temperature_length",
+    "attention.temperature_scale",
     "expert_gating_func",
     "expert_weights_norm",
     "expert_weights_scale",
@@ -28,7 +30,12 @@ const EXPLICIT: &[&str] = &[
 ];
 
 /// Keys of single models that are as in the golden neither in value nor in place, with the reason.
-const EXCEPTIONS: &[(&str, &str, &str)] = &[];
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("glm4-moe", "block_count", NO_NEXTN),
+    ("glm4-moe", "nextn_predict_layers", NO_NEXTN),
+];
+const NO_NEXTN: &str =
+    "the config announces a layer that predicts a further token, the checkpoint has no tensor of it";
 
 struct Case {
     name: String,
@@ -158,5 +165,6 @@ fn keys_and_tensors_equal_the_reference() {
         }
         done.insert(case.name.as_str());
     }
+    eprintln!("compared: {done:?}");
     assert!(cases.is_empty() || done.contains("qwen3moe"), "{done:?}");
 }

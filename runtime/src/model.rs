@@ -1,13 +1,13 @@
 //! A file bound to its architecture: every weight found, checked and ready for the forward pass.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use gguf::{GgufFile, Metadata, TensorInfo, key};
 use gguf_models::arch::{self, Architecture};
 use gguf_models::check::check;
 use gguf_models::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, Norm};
-use gguf_models::{HParams, LayerSpec, Role, effects};
+use gguf_models::{HParams, LayerSpec, Part, Role, effects};
 
 use crate::kernels::Weights;
 use crate::{Error, Result, Tokenizer};
@@ -106,6 +106,7 @@ impl Model {
         let (arch, hparams, spec) = describe(&file.metadata).map_err(|e| e.in_file(file.path()))?;
         let mut binder = Binder::new(&file, arch, &hparams);
         let parts = binder.model(&spec);
+        binder.require_all_taken();
         let findings = binder.findings;
         match parts {
             Some((token_embd, layers, output_norm, output)) if findings.is_empty() => Ok(Self {
@@ -214,7 +215,9 @@ type Parts = (Tensor, Vec<Layer>, NormWeights, Tensor);
 /// Checks the architecture's expectations against the file and hands tensors out by role.
 struct Binder<'a> {
     file: &'a GgufFile,
-    found: HashMap<(Role, Option<usize>), &'a TensorInfo>,
+    found: HashMap<(Role, Part, Option<usize>), &'a TensorInfo>,
+    /// Those that the forward pass has taken.
+    taken: HashSet<(Role, Part, Option<usize>)>,
     findings: Vec<String>,
 }
 
@@ -234,14 +237,35 @@ impl<'a> Binder<'a> {
         for expected in (arch.tensors)(hparams) {
             if let Some(t) = by_name.get(expected.name().as_str()).copied() {
                 findings.extend(unusable_type(t));
-                found.insert((expected.role, expected.layer), t);
+                found.insert((expected.role, expected.part, expected.layer), t);
             }
         }
         Self {
             file,
             found,
+            taken: HashSet::new(),
             findings,
         }
+    }
+
+    /// What the forward pass leaves out (a bias, factors of weights) would change the result.
+    fn require_all_taken(&mut self) {
+        if !self.findings.is_empty() {
+            return;
+        }
+        let taken: HashSet<&str> = self
+            .found
+            .iter()
+            .filter(|(key, _)| self.taken.contains(*key))
+            .map(|(_, t)| t.name.as_str())
+            .collect();
+        let left = self
+            .file
+            .tensors
+            .iter()
+            .filter(|t| !taken.contains(t.name.as_str()));
+        let what = |t: &TensorInfo| format!("tensor `{}`: this build cannot use it", t.name);
+        self.findings.extend(left.map(what));
     }
 
     fn model(&mut self, spec: &ModelSpec) -> Option<Parts> {
@@ -253,7 +277,7 @@ impl<'a> Binder<'a> {
             .map(|(i, l)| self.layer(i, l))
             .collect::<Option<_>>()?;
         let output_norm = self.norm(Role::OutputNorm, None, spec.norm_out)?;
-        let tied = !self.found.contains_key(&(Role::Output, None));
+        let tied = !self.found.contains_key(&(Role::Output, Part::Main, None));
         let output = if tied {
             token_embd.clone()
         } else {
@@ -321,7 +345,8 @@ impl<'a> Binder<'a> {
     /// The tensor of a role. Absence was reported if it matters; a description that does not list what its
     /// own layers use is reported here.
     fn info(&mut self, role: Role, layer: Option<usize>) -> Option<&'a TensorInfo> {
-        let info = self.found.get(&(role, layer)).copied();
+        let info = self.found.get(&(role, Part::Main, layer)).copied();
+        self.taken.insert((role, Part::Main, layer));
         if info.is_none() && self.findings.is_empty() {
             let name = role.gguf_name(layer.unwrap_or(0));
             self.findings.push(format!(

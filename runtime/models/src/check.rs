@@ -5,14 +5,21 @@ use std::collections::HashMap;
 use gguf::validate::Finding;
 use gguf::{GgufFile, Shape};
 
-use crate::HParams;
-use crate::arch::Architecture;
+use crate::arch::{Architecture, TensorExpectation};
+use crate::{HParams, Part, Role};
 
 /// Compares the tensors of a file with the architecture's. Missing tensors and wrong shapes are severe;
 /// tensors that the architecture does not have are merely unusual.
 pub fn check(file: &GgufFile, arch: &Architecture, hparams: &HParams) -> Vec<Finding> {
     let tensors: Vec<_> = file.tensors.iter().map(|t| (t.name.as_str(), t.shape)).collect();
-    let mut findings = check_shapes(&tensors, arch, hparams);
+    let mut hparams = hparams.clone();
+    // Without a vocabulary nothing but a key that loaders pass over says how many tokens there are.
+    if !file.metadata.contains(gguf::key::TOKENS)
+        && let Some(embedding) = file.tensor(&Role::TokenEmbd.gguf_name(0))
+    {
+        hparams.n_vocab = usize::try_from(embedding.shape.n_rows()).unwrap_or(hparams.n_vocab);
+    }
+    let mut findings = check_shapes(&tensors, arch, &hparams);
     for finding in &mut findings {
         if let Some(tensor) = file.tensor(&finding.object) {
             finding.at = Some(file.tensor_range(tensor).start);
@@ -28,6 +35,9 @@ pub fn check_shapes(tensors: &[(&str, Shape)], arch: &Architecture, hparams: &HP
     let mut findings = Vec::new();
     for expected in (arch.tensors)(hparams) {
         let name = expected.name();
+        if expected.part == Part::Main {
+            findings.extend(check_factors(&expected, hparams, &mut left));
+        }
         match left.remove(name.as_str()) {
             Some(shape) if same_shape(shape.dims(), &expected.shape) => {}
             Some(shape) => {
@@ -46,6 +56,22 @@ pub fn check_shapes(tensors: &[(&str, Shape)], arch: &Architecture, hparams: &HP
         findings.push(finding(false, (*name).to_owned(), what));
     }
     findings
+}
+
+/// Factors that may go with any weights: one number, or one for each expert.
+fn check_factors(
+    of: &TensorExpectation,
+    hparams: &HParams,
+    left: &mut HashMap<&str, &Shape>,
+) -> Option<Finding> {
+    let n_expert = [hparams.n_expert as u64];
+    let dims: &[u64] = if of.shape.len() > 2 { &n_expert } else { &[1] };
+    [Part::Scale, Part::InputScale].into_iter().find_map(|part| {
+        let name = of.role.part_name(part, of.layer.unwrap_or(0));
+        let shape = left.remove(name.as_str())?;
+        let what = format!("shape: expected {dims:?}, found {:?}", shape.dims());
+        (!same_shape(shape.dims(), dims)).then(|| finding(true, name, what))
+    })
 }
 
 fn finding(severe: bool, object: String, what: String) -> Finding {

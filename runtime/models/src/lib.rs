@@ -3,20 +3,21 @@
 //!
 //! An [`Architecture`](arch::Architecture) is one file of plain data under `arch/`. It says
 //!
-//! - which **hyper-parameters** a model has: rows of [`hparams::Row`], each with the key in GGUF metadata, the
-//!   places in a Hugging Face `config.json`, the type and the range. The order of the rows is the order in
-//!   which a converter writes the keys. [`HParams::from_gguf`] reads them back and checks every value, so what
-//!   is computed from them afterwards cannot overflow or divide by zero;
+//! - which **hyper-parameters** a model has: rows of [`hparams::Row`], each with the key in GGUF metadata, where a
+//!   Hugging Face `config.json` has the value or how it is computed from that, the type and the range. The order of
+//!   the rows is the order in which a converter writes the keys. [`HParams::from_gguf`] reads them back and checks
+//!   every value, so what is computed from them afterwards cannot overflow or divide by zero;
 //! - which **other keys** must have values that change nothing ([`effects::check`]): a runtime that passes them
 //!   over would compute another model;
 //! - which **settings of a checkpoint** must have one fixed value ([`hf::Fixed`]): what the description does not
 //!   cover is refused by name, never ignored;
 //! - which **tensors** it has and how large they are ([`arch::TensorExpectation`]); [`check()`] compares a file
-//!   with that and lists every difference. A tensor is known by its [`Role`], which [`names`] turns into the
-//!   GGUF name and back;
-//! - how a checkpoint's tensors become GGUF tensors: rules of [`hf::TensorRule`], a name pattern, a role and one
-//!   of a closed set of [`hf::Transform`]s;
-//! - the **forward pass** as a [`spec::ModelSpec`], plain data that the runtime interprets.
+//!   with that and lists every difference. A tensor is known by its [`Role`] and [`Part`], which [`names`] turns into
+//!   the GGUF name and back;
+//! - how a checkpoint's tensors become GGUF tensors: rules of [`hf::TensorRule`], a name pattern and the
+//!   [`hf::Piece`]s that are made of it: which rows and columns, transposed or not, with which operation. What is left
+//!   out has a reason, [`hf::Skip`];
+//! - the **forward pass** as a [`spec::ModelSpec`], plain data that the runtime interprets, where this build has one.
 //!
 //! Beside that the crate has tables that all programs share: [`component`], which part of a model a tensor belongs to,
 //! whatever the architecture; [`attributes`], what the metadata of any architecture say; [`keys`], the types of the

@@ -1,13 +1,19 @@
 //! One file per architecture. To add one: write the file out of [`parts`], add its `mod` line and its entry in
 //! `ARCHITECTURES`.
 
+mod deepseek2;
 mod dots1;
 mod ernie4_5_moe;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod glm4moe;
+mod gpt_oss;
+mod granitemoe;
 mod hunyuan_moe;
 mod llama;
+mod llama4;
+mod minimax_m2;
 mod olmoe;
 pub mod parts;
 mod phi3;
@@ -182,12 +188,18 @@ impl Architecture {
 }
 
 static ARCHITECTURES: &[&Architecture] = &[
+    &deepseek2::ARCHITECTURE,
     &dots1::ARCHITECTURE,
     &ernie4_5_moe::ARCHITECTURE,
     &gemma2::ARCHITECTURE,
     &gemma3::ARCHITECTURE,
+    &glm4moe::ARCHITECTURE,
+    &gpt_oss::ARCHITECTURE,
+    &granitemoe::ARCHITECTURE,
     &hunyuan_moe::ARCHITECTURE,
     &llama::ARCHITECTURE,
+    &llama4::ARCHITECTURE,
+    &minimax_m2::ARCHITECTURE,
     &olmoe::ARCHITECTURE,
     &phi3::ARCHITECTURE,
     &qwen2::ARCHITECTURE,
@@ -245,4 +257,47 @@ pub fn describe(metadata: &Metadata) -> Result<(&'static Architecture, HParams)>
     })?;
     let arch = by_name(name)?;
     Ok((arch, HParams::from_gguf(arch.name, metadata)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_lists_every_architecture() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+        let readme = std::fs::read_to_string(path).expect("the README is there");
+        let list = readme
+            .lines()
+            .find_map(|line| line.strip_prefix("- Architectures: "))
+            .expect("a line");
+        let quoted: Vec<_> = list.split('`').skip(1).step_by(2).collect();
+        let names: Vec<_> = all().iter().map(|a| a.name).collect();
+        assert_eq!(quoted, names);
+    }
+
+    #[test]
+    fn classes_and_names_are_unique() {
+        let mut names: Vec<_> = all().iter().map(|a| a.name).collect();
+        let mut classes: Vec<_> = all().iter().flat_map(|a| a.hf_classes).collect();
+        assert!(names.is_sorted(), "by name, so that lists are in order");
+        classes.sort();
+        let n = (names.len(), classes.len());
+        names.dedup();
+        classes.dedup();
+        assert_eq!((names.len(), classes.len()), n);
+    }
+
+    #[test]
+    fn what_cannot_run_is_refused_by_name() {
+        let arch = by_name("llama4").expect("known");
+        let message = arch
+            .model(&HParams::default())
+            .expect_err("no forward pass")
+            .to_string();
+        assert!(
+            message.contains("`llama4`") && message.contains("qwen3moe"),
+            "{message}"
+        );
+    }
 }

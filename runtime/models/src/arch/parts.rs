@@ -242,6 +242,58 @@ pub static SOFTMAX_EXPLICIT: &[Row] = &[
     hparams::EXPERT_WEIGHTS_SCALE.computed(|c| Ok(with_experts(c, 1.0))),
 ];
 
+/// A layer that predicts further tokens has, beside what other layers have, these.
+pub static NEXTN: &[TensorRule] = &[
+    TensorRule::new(
+        "model.layers.{layer}.eh_proj.weight",
+        &[Piece::whole(Role::NextnEhProj)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.enorm.weight",
+        &[Piece::whole(Role::NextnEnorm)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.hnorm.weight",
+        &[Piece::whole(Role::NextnHnorm)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.embed_tokens.weight",
+        &[Piece::whole(Role::NextnEmbedTokens)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.shared_head.head.weight",
+        &[Piece::whole(Role::NextnHead)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.shared_head.norm.weight",
+        &[Piece::whole(Role::NextnHeadNorm)],
+    ),
+];
+
+/// The layers of the model and those behind them that predict further tokens.
+///
+/// # Errors
+/// Settings of another type.
+pub fn blocks_with_nextn(config: &Json) -> Result<Option<Json>> {
+    let nextn = hf::count(config, "num_nextn_predict_layers")?.unwrap_or(0);
+    Ok(hf::count(config, "num_hidden_layers")?.map(|n| n.saturating_add(nextn).into()))
+}
+
+/// Kinds of layers have no key of their own for every architecture: they must be as loaders assume them.
+///
+/// # Errors
+/// A `layer_types` that is another.
+pub fn check_layer_types(config: &Json, n_layer: usize, of: fn(usize) -> &'static str) -> Result<()> {
+    let expected: Vec<_> = (0..n_layer).map(of).collect();
+    match hf::lookup(config, "layer_types") {
+        Some(found) if *found != Json::from(expected.as_slice()) => {
+            let expected = format!("{} and so on", expected.get(..4).unwrap_or(&expected).join(", "));
+            Err(hf::wrong_type("layer_types", &expected, found))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// How much of a head is rotated, at what base, and that nothing scales it. The base is that of most classes; an
 /// architecture whose class has another default puts a row of its own in front.
 pub static ROPE_EXPLICIT: &[Row] = &[
@@ -427,6 +479,18 @@ impl<'a> Expect<'a> {
         self.add(il, Role::FfnGateExps, &[n, n_ff, n_expert]);
         self.add(il, Role::FfnUpExps, &[n, n_ff, n_expert]);
         self.add(il, Role::FfnDownExps, &[n_ff, n, n_expert]);
+    }
+
+    /// What a layer that predicts further tokens has beside what others have. The embedding and the output may be
+    /// those of the model.
+    pub fn nextn(&mut self, il: usize) {
+        let (n, n_vocab) = (self.h.n_embd, self.h.n_vocab);
+        self.add(il, Role::NextnEhProj, &[2 * n, n]);
+        self.add(il, Role::NextnEnorm, &[n]);
+        self.add(il, Role::NextnHnorm, &[n]);
+        self.maybe(il, Role::NextnEmbedTokens, &[n, n_vocab]);
+        self.maybe(il, Role::NextnHead, &[n, n_vocab]);
+        self.maybe(il, Role::NextnHeadNorm, &[n]);
     }
 
     /// Experts that every token passes, of width `n_ff` together.

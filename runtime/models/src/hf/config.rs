@@ -46,6 +46,9 @@ pub const ROPE_SETTINGS: &[&str] = &[
     "rope_parameters.full_attention",
 ];
 
+/// A word for routers whose probabilities are a softmax over the chosen experts only; configs have none.
+pub const SOFTMAX_OF_CHOSEN: &str = "softmax of the chosen";
+
 /// The type of a rotation that nothing scales.
 const ROPE_DEFAULT: &str = "default";
 
@@ -112,8 +115,16 @@ pub fn rope_type(config: &Json) -> Result<&str> {
 /// Elements of a head that are rotated: a part of `head_dim`, or of the embedding's share of a head.
 ///
 /// # Errors
-/// Settings of another type, and a number of heads that does not divide the embedding.
+/// Settings of another type, and a part that is none.
 pub fn rotated(config: &Json) -> Result<Option<Json>> {
+    rotated_or(config, 1.0)
+}
+
+/// The same for a class that rotates the part `default` of a head where its config does not say.
+///
+/// # Errors
+/// As [`rotated`].
+pub fn rotated_or(config: &Json, default: f64) -> Result<Option<Json>> {
     const PART: &[&str] = &["partial_rotary_factor", "rope_parameters.partial_rotary_factor"];
     let head_dim = match count(config, "head_dim")? {
         Some(head_dim) => head_dim,
@@ -128,13 +139,13 @@ pub fn rotated(config: &Json) -> Result<Option<Json>> {
             n_embd / n_head.max(1)
         }
     };
-    let Some((path, part)) = PART.iter().find_map(|p| Some((p, lookup(config, p)?))) else {
-        return Ok(Some(head_dim.into()));
+    let part = match PART.iter().find_map(|p| Some((p, lookup(config, p)?))) {
+        None => default,
+        Some((path, part)) => part
+            .as_f64()
+            .filter(|p| *p > 0.0 && *p <= 1.0)
+            .ok_or_else(|| wrong_type(path, "a number above 0 up to 1", part))?,
     };
-    let part = part
-        .as_f64()
-        .filter(|p| *p > 0.0 && *p <= 1.0)
-        .ok_or_else(|| wrong_type(path, "a number above 0 up to 1", part))?;
     Ok(Some(((head_dim as f64 * part) as u64).into()))
 }
 
@@ -403,6 +414,7 @@ fn typed(slot: Slot, object: &str, found: &Json) -> Result<Value> {
         Slot::Gating { .. } => Value::U32(match found.as_str() {
             Some("softmax") => 1,
             Some("sigmoid") => 2,
+            Some(SOFTMAX_OF_CHOSEN) => 3,
             Some("sqrtsoftplus") => 4,
             _ => {
                 let expected = "softmax, sigmoid or sqrtsoftplus";
