@@ -61,4 +61,4 @@ pub use error::{Error, Result};
 pub use model::Model;
 pub use observe::{Input, Observe};
 pub use session::{Logits, LogitsSink, MemoryPlan, Session, Settings, Token};
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{TokenRole, Tokenizer};

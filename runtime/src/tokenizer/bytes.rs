@@ -1,6 +1,9 @@
-//! The alphabet of byte-level vocabularies: one printable letter a byte.
+//! Bytes as tokens: the alphabet of byte-level vocabularies, one printable letter a byte, and the byte tokens
+//! `<0x00>` .. `<0xFF>` of the others.
 
 use std::collections::HashMap;
+
+use super::vocabulary::Vocabulary;
 
 /// Bytes to letters and back. Printable Latin-1 bytes stand for themselves, the other 68 for U+0100 and on.
 #[derive(Debug)]
@@ -43,6 +46,30 @@ impl ByteAlphabet {
     }
 }
 
+/// The token of each byte: `<0xXX>`, or else the character.
+pub(super) fn tokens(vocabulary: &Vocabulary) -> [Option<u32>; 256] {
+    let mut byte = 0u8;
+    [(); 256].map(|()| {
+        let text = format!("<0x{byte:02X}>");
+        let raw = || {
+            let c = char::from(byte);
+            c.is_ascii()
+                .then(|| vocabulary.id(c.encode_utf8(&mut [0; 4])))
+                .flatten()
+        };
+        let id = vocabulary.id(&text).or_else(raw);
+        byte = byte.wrapping_add(1);
+        id
+    })
+}
+
+/// The byte that a byte token stands for.
+pub(super) fn value(text: &str) -> Option<u8> {
+    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
+    let is_hex = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,5 +83,14 @@ mod tests {
         let mut back = Vec::new();
         a.append_bytes(&text, &mut back);
         assert_eq!(back, (0u8..=255).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn byte_tokens_are_read() {
+        assert_eq!(value("<0x0A>"), Some(10));
+        assert_eq!(value("<0xff>"), Some(255));
+        for text in ["<0x>", "<0x123>", "0x0A", "<0x+1>", "<0xGG>"] {
+            assert_eq!(value(text), None, "{text}");
+        }
     }
 }

@@ -17,6 +17,10 @@ pub struct PreTokenizer {
     pub ignore_merges: bool,
     /// Whether BOS is put in front where the file does not say.
     pub add_bos: bool,
+    /// Whether a separator belongs between two texts where the file does not say.
+    pub add_sep: bool,
+    /// Whether there is no BOS unless the file names one.
+    pub no_bos: bool,
 }
 
 impl PreTokenizer {
@@ -79,6 +83,7 @@ mod tests {
                 .iter()
                 .all(|p| !p.patterns.is_empty() && !p.names.is_empty())
         );
+        assert!(TABLE.iter().all(|p| !(p.no_bos && p.add_bos)));
     }
 
     #[test]

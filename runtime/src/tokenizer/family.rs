@@ -1,0 +1,90 @@
+//! The families of tokenizers, and what holds where a file does not say.
+
+use gguf::Metadata;
+use gguf_models::vocab::{self, PreTokenizer};
+
+use super::roles::TokenRole;
+use crate::{Error, Result};
+
+/// How tokens are made, by `tokenizer.ggml.model`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Family {
+    /// `gpt2`: byte-level BPE behind a pre-tokenizer.
+    Bpe(&'static PreTokenizer),
+    /// `llama`: `SentencePiece` BPE.
+    Spm,
+    /// `t5`: `SentencePiece` Unigram.
+    Ugm,
+    /// `bert`: `WordPiece`.
+    Wpm,
+}
+
+/// What a family is used to.
+pub(super) struct Defaults {
+    pub(super) roles: Vec<(TokenRole, u32)>,
+    pub(super) add_bos: bool,
+    pub(super) add_eos: bool,
+    pub(super) add_sep: bool,
+    pub(super) add_space_prefix: bool,
+}
+
+impl Family {
+    /// The family that the file names.
+    pub(super) fn from_metadata(metadata: &Metadata) -> Result<Self> {
+        match metadata.string("tokenizer.ggml.model")? {
+            Some("gpt2") => {
+                let name = metadata.string("tokenizer.ggml.pre")?.unwrap_or("default");
+                vocab::by_name(name).map(Self::Bpe).ok_or_else(|| {
+                    let known = "a pre-tokenizer that `gguf-convert --help` lists";
+                    unsupported("tokenizer.ggml.pre", known, Some(name))
+                })
+            }
+            Some("llama") => Ok(Self::Spm),
+            Some("t5") => Ok(Self::Ugm),
+            Some("bert") => Ok(Self::Wpm),
+            other => {
+                let known = "`gpt2` (byte-level BPE), `llama` (SPM), `t5` (UGM) or `bert` (WPM)";
+                Err(unsupported("tokenizer.ggml.model", known, other))
+            }
+        }
+    }
+
+    /// Ids and flags for keys that the file does not have.
+    pub(super) fn defaults(self) -> Defaults {
+        use TokenRole::{Bos, Eos, Mask, Padding, Separator, Unknown};
+        let roles: &[(TokenRole, u32)] = match self {
+            Self::Bpe(pre) if pre.no_bos => &[(Eos, 11)],
+            Self::Bpe(_) => &[(Bos, 11), (Eos, 11)],
+            Self::Spm => &[(Bos, 1), (Eos, 2), (Unknown, 0)],
+            Self::Ugm => &[(Eos, 1), (Unknown, 2), (Padding, 0)],
+            Self::Wpm => &[
+                (Bos, 101),
+                (Unknown, 100),
+                (Separator, 102),
+                (Padding, 0),
+                (Mask, 103),
+            ],
+        };
+        let (add_bos, add_eos, add_sep) = match self {
+            Self::Bpe(pre) => (pre.add_bos, false, pre.add_sep),
+            Self::Spm => (true, false, false),
+            Self::Ugm => (false, true, false),
+            Self::Wpm => (true, false, true),
+        };
+        Defaults {
+            roles: roles.to_vec(),
+            add_bos,
+            add_eos,
+            add_sep,
+            add_space_prefix: matches!(self, Self::Spm),
+        }
+    }
+}
+
+fn unsupported(key: &str, known: &str, found: Option<&str>) -> Error {
+    Error::Unsupported {
+        object: format!("metadata key `{key}`").into(),
+        known: known.into(),
+        found: found.map_or("nothing".into(), |f| format!("`{f}`").into()),
+    }
+}
