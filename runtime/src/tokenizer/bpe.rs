@@ -1,10 +1,14 @@
-//! Byte-level BPE: words of the pre-tokenizer, merged by rank.
+//! BPE: words of the pre-tokenizer, merged by rank. Words are written in letters that stand for bytes, or with
+//! some pre-tokenizers in their own characters.
+
+use std::borrow::Cow;
 
 use foldhash::{HashMap, HashMapExt};
 use gguf::Metadata;
 use gguf_models::vocab::PreTokenizer;
 
-use super::bytes::ByteAlphabet;
+use super::SPACE_TEXT;
+use super::bytes::{self, ByteAlphabet};
 use super::merge::{Merger, NONE, Symbol};
 use super::vocabulary::{Vocabulary, key_error, missing};
 use super::words::Words;
@@ -15,26 +19,35 @@ const MERGES: &str = "tokenizer.ggml.merges";
 #[derive(Debug)]
 pub(super) struct Bpe {
     words: Words,
-    alphabet: ByteAlphabet,
-    /// The symbol of each byte. Symbols are tokens, and behind them texts that are parts of tokens only.
-    letters: [u32; 256],
-    /// Neighbours to their rank and the symbol they make.
+    script: Script,
+    /// Neighbours to their rank and the symbol they make. Symbols are tokens, and behind them texts that are
+    /// parts of tokens only.
     merges: HashMap<(u32, u32), (u32, u32)>,
     /// Whether a word that is a token is taken without merging.
     ignore_merges: bool,
 }
 
+/// How words are written before they are merged.
+#[derive(Debug)]
+enum Script {
+    Bytes {
+        alphabet: ByteAlphabet,
+        /// The symbol of each byte.
+        letters: Box<[u32; 256]>,
+    },
+    Characters {
+        symbols: HashMap<char, u32>,
+        /// The tokens of bytes, for characters that are no token.
+        bytes: Box<[Option<u32>; 256]>,
+    },
+}
+
 impl Bpe {
     pub(super) fn new(metadata: &Metadata, vocabulary: &Vocabulary, pre: &PreTokenizer) -> Result<Self> {
-        let alphabet = ByteAlphabet::new();
         let mut symbols = Symbols {
             vocabulary,
             others: HashMap::new(),
         };
-        let mut letters = [0; 256];
-        for (byte, symbol) in (0u8..=255).zip(&mut letters) {
-            *symbol = symbols.of(alphabet.letter(byte).encode_utf8(&mut [0; 4]));
-        }
         let texts = metadata
             .strings(MERGES)?
             .ok_or_else(|| missing(MERGES, "an array of strings"))?;
@@ -52,8 +65,19 @@ impl Bpe {
         }
         Ok(Self {
             words: Words::new(pre)?,
-            alphabet,
-            letters,
+            script: if pre.raw {
+                Script::Characters {
+                    symbols: symbols.characters(),
+                    bytes: Box::new(bytes::tokens(vocabulary)),
+                }
+            } else {
+                let alphabet = ByteAlphabet::new();
+                let mut letters = Box::new([0; 256]);
+                for (byte, symbol) in (0u8..=255).zip(letters.iter_mut()) {
+                    *symbol = symbols.of(alphabet.letter(byte).encode_utf8(&mut [0; 4]));
+                }
+                Script::Bytes { alphabet, letters }
+            },
             merges,
             ignore_merges: pre.ignore_merges,
         })
@@ -61,43 +85,64 @@ impl Bpe {
 
     /// Appends the tokens of a text.
     pub(super) fn encode(&self, text: &str, vocabulary: &Vocabulary, out: &mut Vec<u32>) {
+        let text = match self.script {
+            Script::Bytes { .. } => Cow::Borrowed(text),
+            Script::Characters { .. } => Cow::Owned(text.replace(' ', SPACE_TEXT)),
+        };
         let mut merger = Merger::default();
-        let mut letters = String::new();
-        for range in self.words.cut(text) {
-            let word = &text.as_bytes()[range];
-            if self.ignore_merges {
-                letters.clear();
-                letters.extend(word.iter().map(|&b| self.alphabet.letter(b)));
-                if let Some(id) = vocabulary.id(&letters) {
-                    out.push(id);
-                    continue;
-                }
+        for range in self.words.cut(&text) {
+            let word = &text[range];
+            if let Some(id) = self.whole(word, vocabulary) {
+                out.push(id);
+                continue;
             }
             merger.clear();
-            for &byte in word {
-                merger.push(1, self.letters[usize::from(byte)]);
+            match &self.script {
+                Script::Bytes { letters, .. } => {
+                    word.bytes().for_each(|b| merger.push(1, letters[usize::from(b)]));
+                }
+                Script::Characters { symbols, .. } => {
+                    let symbol = |c| symbols.get(&c).copied().unwrap_or(NONE);
+                    word.chars()
+                        .for_each(|c| merger.push(c.len_utf8() as u32, symbol(c)));
+                }
             }
             merger.run(|left, right| self.merges.get(&(left.id, right.id)).copied());
             for symbol in merger.symbols() {
-                self.emit(symbol, word, vocabulary, out);
+                self.emit(symbol, word.as_bytes(), vocabulary, out);
             }
+        }
+    }
+
+    /// The token of a whole word, where words are looked up before they are merged.
+    fn whole(&self, word: &str, vocabulary: &Vocabulary) -> Option<u32> {
+        match &self.script {
+            _ if !self.ignore_merges => None,
+            Script::Bytes { alphabet, .. } => {
+                let letters: String = word.bytes().map(|b| alphabet.letter(b)).collect();
+                vocabulary.id(&letters)
+            }
+            Script::Characters { .. } => vocabulary.id(word),
         }
     }
 
     /// A symbol that is no token is written byte by byte; bytes without a token are dropped.
     fn emit(&self, symbol: &Symbol, word: &[u8], vocabulary: &Vocabulary, out: &mut Vec<u32>) {
         let is_token = |id: &u32| (*id as usize) < vocabulary.len();
-        if is_token(&symbol.id) {
-            out.push(symbol.id);
-        } else {
-            let letters = word[symbol.range()].iter().map(|&b| self.letters[usize::from(b)]);
-            out.extend(letters.filter(is_token));
+        let each = word[symbol.range()].iter().map(|&b| usize::from(b));
+        match &self.script {
+            _ if is_token(&symbol.id) => out.push(symbol.id),
+            Script::Bytes { letters, .. } => out.extend(each.map(|b| letters[b]).filter(is_token)),
+            Script::Characters { bytes, .. } => out.extend(each.filter_map(|b| bytes[b])),
         }
     }
 
-    /// Appends the bytes that a token's text stands for.
-    pub(super) fn append_bytes(&self, text: &str, out: &mut Vec<u8>) {
-        self.alphabet.append_bytes(text, out);
+    /// The letters that stand for bytes in texts of tokens, if they do.
+    pub(super) fn alphabet(&self) -> Option<&ByteAlphabet> {
+        match &self.script {
+            Script::Bytes { alphabet, .. } => Some(alphabet),
+            Script::Characters { .. } => None,
+        }
     }
 }
 
@@ -121,6 +166,17 @@ impl Symbols<'_> {
         let id = u32::try_from(id).unwrap_or(NONE);
         self.others.insert(text.to_owned(), id);
         id
+    }
+
+    /// The symbols that are one character.
+    fn characters(&self) -> HashMap<char, u32> {
+        let tokens = self.vocabulary.texts.iter().map(|t| &**t).zip(0u32..);
+        let others = self.others.iter().map(|(text, &id)| (text.as_str(), id));
+        let lone = |(text, id): (&str, u32)| {
+            let mut chars = text.chars();
+            chars.next().filter(|_| chars.next().is_none()).map(|c| (c, id))
+        };
+        tokens.chain(others).filter_map(lone).collect()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 /// How tokens are made, by `tokenizer.ggml.model`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Family {
-    /// `gpt2`: byte-level BPE behind a pre-tokenizer.
+    /// `gpt2`: BPE behind a pre-tokenizer, which says of bytes or characters; `gemma4` of characters.
     Bpe(&'static PreTokenizer),
     /// `llama`: `SentencePiece` BPE.
     Spm,
@@ -32,8 +32,9 @@ impl Family {
     /// The family that the file names.
     pub(super) fn from_metadata(metadata: &Metadata) -> Result<Self> {
         match metadata.string("tokenizer.ggml.model")? {
-            Some("gpt2") => {
-                let name = metadata.string("tokenizer.ggml.pre")?.unwrap_or("default");
+            Some(model @ ("gpt2" | "gemma4")) => {
+                let usual = if model == "gpt2" { "default" } else { model };
+                let name = metadata.string("tokenizer.ggml.pre")?.unwrap_or(usual);
                 vocab::by_name(name).map(Self::Bpe).ok_or_else(|| {
                     let known = "a pre-tokenizer that `gguf-convert --help` lists";
                     unsupported("tokenizer.ggml.pre", known, Some(name))
@@ -43,7 +44,7 @@ impl Family {
             Some("t5") => Ok(Self::Ugm),
             Some("bert") => Ok(Self::Wpm),
             other => {
-                let known = "`gpt2` (byte-level BPE), `llama` (SPM), `t5` (UGM) or `bert` (WPM)";
+                let known = "`gpt2` or `gemma4` (BPE), `llama` (SPM), `t5` (UGM) or `bert` (WPM)";
                 Err(unsupported("tokenizer.ggml.model", known, other))
             }
         }

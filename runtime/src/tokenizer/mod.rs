@@ -4,7 +4,7 @@
 //! `tokenizer.ggml.model` names:
 //!
 //! - `gpt2`, byte-level BPE (`bpe`): words by the patterns of `tokenizer.ggml.pre` (`words`), written in the
-//!   byte alphabet (`bytes`), merged by rank (`merge`);
+//!   byte alphabet (`bytes`), merged by rank (`merge`); `gemma4`, the same of characters;
 //! - `llama`, SPM (`spm`): merged by the scores of tokens;
 //! - `t5`, UGM (`ugm`): normalized by the file's table (`charsmap`), the likeliest tokens (`trie`);
 //! - `bert`, WPM (`wpm`): words without accents, from the longest tokens.
@@ -203,12 +203,14 @@ impl Tokenizer {
         let Some(text) = self.vocabulary.texts.get(id as usize) else {
             return;
         };
-        match (self.vocabulary.kinds[id as usize], &self.model) {
-            (Kind::Normal, Model::Bpe(bpe)) => bpe.append_bytes(text, out),
-            (_, Model::Bpe(_)) | (Kind::Control | Kind::Unknown, _) => {
-                out.extend_from_slice(text.as_bytes());
-            }
-            (kind, _) => match bytes::value(text).filter(|_| kind == Kind::Byte) {
+        let alphabet = match &self.model {
+            Model::Bpe(bpe) => bpe.alphabet(),
+            _ => None,
+        };
+        match (self.vocabulary.kinds[id as usize], alphabet) {
+            (Kind::Normal, Some(alphabet)) => alphabet.append_bytes(text, out),
+            (_, Some(_)) | (Kind::Control | Kind::Unknown, _) => out.extend_from_slice(text.as_bytes()),
+            (kind, None) => match bytes::value(text).filter(|_| kind == Kind::Byte) {
                 Some(byte) => out.push(byte),
                 None => out.extend_from_slice(text.replace(SPACE, " ").as_bytes()),
             },

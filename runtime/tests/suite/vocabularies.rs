@@ -53,6 +53,41 @@ pub(crate) fn spm(change: impl FnOnce(&mut Metadata)) -> Result<Tokenizer, Strin
     build(vocabulary("llama", &[SPM, &bytes].concat()), change)
 }
 
+const OVER_SPACES: &[Token] = &[
+    ("<unk>", 0.0, 2),
+    ("<s>", 0.0, 3),
+    ("</s>", 0.0, 3),
+    ("▁", -3.0, 1),
+    ("a", -4.0, 1),
+    ("b", -4.0, 1),
+    ("a▁", -2.0, 1),
+    ("a▁b", -1.5, 1),
+    ("▁a", -2.5, 1),
+    ("ba▁b", -9.0, 1),
+];
+
+const CHARACTERS: &[Token] = &[
+    ("<pad>", 0.0, 3),
+    ("<eos>", 0.0, 3),
+    ("<bos>", 0.0, 3),
+    ("<unk>", 0.0, 2),
+    ("▁", 0.0, 1),
+    ("a", 0.0, 1),
+    ("b", 0.0, 1),
+    ("ab", 0.0, 1),
+    ("▁ab", 0.0, 1),
+    ("\n", 0.0, 1),
+    ("\n\n", 0.0, 1),
+    ("b\n", 0.0, 1),
+    ("<x>", 0.0, 4),
+    ("▁▁", 0.0, 1),
+    ("<0xC3>", 0.0, 6),
+    ("<0xA9>", 0.0, 6),
+];
+
+/// Merges of [`CHARACTERS`].
+const CHARACTER_MERGES: &[&str] = &["a b", "▁ ab", "\n \n", "b \n", "▁ ▁"];
+
 const UGM: &[Token] = &[
     ("<pad>", 0.0, 3),
     ("</s>", 0.0, 3),
@@ -170,6 +205,24 @@ const WPM_CASES: &[Case] = &[
     ("hellohello", &[1], &[2, 1, 3]),
 ];
 
+const OVER_SPACES_CASES: &[Case] = &[
+    ("a b", &[3, 7], &[1, 3, 7]),
+    ("ba b", &[3, 9], &[1, 3, 9]),
+    ("aa bb a b", &[8, 7, 5, 3, 7], &[1, 8, 7, 5, 3, 7]),
+    (" a", &[3, 8], &[1, 3, 8]),
+    ("a  b", &[3, 6, 3, 5], &[1, 3, 6, 3, 5]),
+];
+
+const CHARACTER_CASES: &[Case] = &[
+    ("ab", &[7], &[2, 7]),
+    (" ab", &[8], &[2, 8]),
+    ("b\u{a}ab", &[6, 9, 7], &[2, 6, 9, 7]),
+    ("a\u{a}\u{a}\u{a}b", &[5, 10, 9, 6], &[2, 5, 10, 9, 6]),
+    ("  ab", &[4, 8], &[2, 4, 8]),
+    ("é<x>z", &[14, 15, 12], &[2, 14, 15, 12]),
+    ("<bos>a", &[6, 5], &[2, 2, 5]),
+];
+
 fn set(m: &mut Metadata, key: &str, value: Value) {
     m.set(format!("tokenizer.ggml.{key}"), value);
 }
@@ -200,6 +253,31 @@ fn spm_decodes_without_the_first_space() {
     assert_eq!(t.decode(&t.encode(" a", true, false).unwrap()), "<s> a");
     let t = spm(|m| set(m, "add_space_prefix", Value::Bool(false))).unwrap();
     assert_eq!(t.decode(&t.encode(" a", false, false).unwrap()), " a");
+}
+
+#[test]
+fn spm_tokens_may_reach_over_spaces() {
+    let t = build(vocabulary("llama", OVER_SPACES), |_| ()).unwrap();
+    compare(&t, OVER_SPACES_CASES);
+    // Without tokens of bytes, what has no token is unknown.
+    assert_eq!(t.encode("xé", false, false).unwrap(), [3, 0, 0, 0]);
+}
+
+#[test]
+fn bpe_of_characters_merges_characters() {
+    let t = build(vocabulary("gemma4", CHARACTERS), |m| {
+        let merges: Vec<String> = CHARACTER_MERGES.iter().map(|&merge| merge.into()).collect();
+        set(m, "merges", Value::from(merges));
+        set(m, "bos_token_id", Value::U32(2));
+        set(m, "eos_token_id", Value::U32(1));
+        set(m, "add_bos_token", Value::Bool(true));
+    });
+    let t = t.unwrap();
+    compare(&t, CHARACTER_CASES);
+    assert_eq!(
+        t.decode(&t.encode("  ab\né<x>", false, false).unwrap()),
+        "  ab\né<x>"
+    );
 }
 
 #[test]

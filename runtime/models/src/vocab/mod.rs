@@ -13,6 +13,8 @@ pub struct PreTokenizer {
     /// Regular expressions applied in order, each to every fragment that the one before left. What a pattern
     /// does not match stays as a fragment of its own.
     pub patterns: &'static [&'static str],
+    /// Whether words are merged as they are, with `▁` for a space, instead of in letters that stand for bytes.
+    pub raw: bool,
     /// Whether a whole word that is a token is taken without merging.
     pub ignore_merges: bool,
     /// Whether BOS is put in front where the file does not say.

@@ -6,10 +6,19 @@ const fn plain(names: &'static [&'static str], patterns: &'static [&'static str]
     PreTokenizer {
         names,
         patterns,
+        raw: false,
         ignore_merges: false,
         add_bos: false,
         add_sep: false,
         no_bos: false,
+    }
+}
+
+/// Lines.
+const fn raw(names: &'static [&'static str]) -> PreTokenizer {
+    PreTokenizer {
+        raw: true,
+        ..plain(names, &[r"[^\n]+|[\n]+"])
     }
 }
 
@@ -39,8 +48,6 @@ const GPT4O: &[&str] = &[
 ];
 
 const PORO: &[&str] = &[r" ?[^(\s|.,!?…。，、।۔،)]+"];
-
-const GEMMA4: &[&str] = &[r"[^\n]+|[\n]+"];
 
 /// The table. Names as `tokenizer.ggml.pre` has them, the canonical one first.
 pub(super) static TABLE: &[PreTokenizer] = &[
@@ -203,7 +210,7 @@ pub(super) static TABLE: &[PreTokenizer] = &[
         ],
     ),
     plain(&["solar-open"], QWEN2),
-    plain(&["gemma4"], GEMMA4),
+    raw(&["gemma4"]),
     plain(
         &["laguna"],
         &[
@@ -232,8 +239,8 @@ pub(super) static TABLE: &[PreTokenizer] = &[
         &["ufakzeka"],
         &[r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"],
     ),
-    plain(&["sarvam-moe"], GEMMA4),
-    plain(&["mmbert"], GEMMA4),
+    raw(&["sarvam-moe"]),
+    raw(&["mmbert"]),
     plain(&["whitespace"], &[r"\S+"]),
     plain(
         &["default"],
