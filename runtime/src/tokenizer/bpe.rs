@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use foldhash::{HashMap, HashMapExt};
 use gguf::Metadata;
-use gguf_models::vocab::PreTokenizer;
+use gguf_models::vocab::{PreTokenizer, WordForm};
 
 use super::SPACE_TEXT;
 use super::bytes::{self, ByteAlphabet};
@@ -65,18 +65,19 @@ impl Bpe {
         }
         Ok(Self {
             words: Words::new(pre)?,
-            script: if pre.raw {
-                Script::Characters {
+            script: match pre.words {
+                WordForm::Bytes => {
+                    let alphabet = ByteAlphabet::new();
+                    let mut letters = Box::new([0; 256]);
+                    for (byte, symbol) in (0u8..=255).zip(letters.iter_mut()) {
+                        *symbol = symbols.of(alphabet.letter(byte).encode_utf8(&mut [0; 4]));
+                    }
+                    Script::Bytes { alphabet, letters }
+                }
+                WordForm::Characters => Script::Characters {
                     symbols: symbols.characters(),
                     bytes: Box::new(bytes::tokens(vocabulary)),
-                }
-            } else {
-                let alphabet = ByteAlphabet::new();
-                let mut letters = Box::new([0; 256]);
-                for (byte, symbol) in (0u8..=255).zip(letters.iter_mut()) {
-                    *symbol = symbols.of(alphabet.letter(byte).encode_utf8(&mut [0; 4]));
-                }
-                Script::Bytes { alphabet, letters }
+                },
             },
             merges,
             ignore_merges: pre.ignore_merges,

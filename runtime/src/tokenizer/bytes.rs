@@ -8,15 +8,15 @@ use super::vocabulary::Vocabulary;
 /// Bytes to letters and back. Printable Latin-1 bytes stand for themselves, the other 68 for U+0100 and on.
 #[derive(Debug)]
 pub(super) struct ByteAlphabet {
-    letters: [char; 256],
+    letters: Box<[char; 256]>,
     bytes: HashMap<char, u8>,
 }
 
 impl ByteAlphabet {
     pub(super) fn new() -> Self {
-        let mut letters = ['\0'; 256];
+        let mut letters = Box::new(['\0'; 256]);
         let mut next = 0x100;
-        for (byte, letter) in (0u8..=255).zip(&mut letters) {
+        for (byte, letter) in (0u8..=255).zip(letters.iter_mut()) {
             *letter = if matches!(byte, 33..=126 | 161..=172 | 174..=255) {
                 char::from(byte)
             } else {
@@ -24,10 +24,8 @@ impl ByteAlphabet {
                 char::from_u32(next - 1).expect("U+0100 .. U+0144 are letters")
             };
         }
-        Self {
-            letters,
-            bytes: (0u8..=255).map(|b| (letters[usize::from(b)], b)).collect(),
-        }
+        let bytes = letters.iter().copied().zip(0u8..=255).collect();
+        Self { letters, bytes }
     }
 
     /// The letter of a byte.

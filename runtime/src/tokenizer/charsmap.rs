@@ -54,7 +54,7 @@ impl Charsmap {
         }
         let (units, replacements) = rest.split_at(n_bytes);
         let (units, _) = units.as_chunks();
-        if !replacements.last().is_none_or(|&b| b == 0) {
+        if replacements.last().is_some_and(|&b| b != 0) {
             return Err(key_error(
                 KEY,
                 "replacements that end in a zero byte",

@@ -92,7 +92,7 @@ fn no_table_makes_a_panic() {
     let mut n_errors = 0;
     for round in 0..4000 {
         let mut bad = good.clone();
-        for _ in 0..1 + round % 40 {
+        for _ in 0..=round % 40 {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             let at = 4 + (state >> 8) as usize % (bad.len() - 5);
             bad[at] = (state >> 3) as u8;

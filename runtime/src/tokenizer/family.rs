@@ -6,6 +6,9 @@ use gguf_models::vocab::{self, PreTokenizer};
 use super::roles::TokenRole;
 use crate::{Error, Result};
 
+/// `eos_token_id` of a BPE vocabulary that names none.
+const DEFAULT_EOS: u32 = 11;
+
 /// How tokens are made, by `tokenizer.ggml.model`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Family {
@@ -25,7 +28,6 @@ pub(super) struct Defaults {
     pub(super) add_bos: bool,
     pub(super) add_eos: bool,
     pub(super) add_sep: bool,
-    pub(super) add_space_prefix: bool,
 }
 
 impl Family {
@@ -53,12 +55,14 @@ impl Family {
     /// Ids and flags for keys that the file does not have.
     pub(super) fn defaults(self) -> Defaults {
         use TokenRole::{Bos, Eos, Mask, Padding, Separator, Unknown};
-        let roles: &[(TokenRole, u32)] = match self {
-            Self::Bpe(pre) if pre.no_bos => &[(Eos, 11)],
-            Self::Bpe(_) => &[(Bos, 11), (Eos, 11)],
-            Self::Spm => &[(Bos, 1), (Eos, 2), (Unknown, 0)],
-            Self::Ugm => &[(Eos, 1), (Unknown, 2), (Padding, 0)],
-            Self::Wpm => &[
+        let roles = match self {
+            Self::Bpe(pre) => {
+                let bos = pre.default_bos.map(|id| (Bos, id));
+                bos.into_iter().chain([(Eos, DEFAULT_EOS)]).collect()
+            }
+            Self::Spm => vec![(Bos, 1), (Eos, 2), (Unknown, 0)],
+            Self::Ugm => vec![(Eos, 1), (Unknown, 2), (Padding, 0)],
+            Self::Wpm => vec![
                 (Bos, 101),
                 (Unknown, 100),
                 (Separator, 102),
@@ -73,12 +77,16 @@ impl Family {
             Self::Wpm => (true, false, true),
         };
         Defaults {
-            roles: roles.to_vec(),
+            roles,
             add_bos,
             add_eos,
             add_sep,
-            add_space_prefix: matches!(self, Self::Spm),
         }
+    }
+
+    /// Whether a space goes in front of texts where the file does not say.
+    pub(super) fn adds_space_prefix(self) -> bool {
+        matches!(self, Self::Spm)
     }
 }
 

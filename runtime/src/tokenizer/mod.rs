@@ -94,7 +94,7 @@ impl Tokenizer {
             let key = format!("tokenizer.ggml.{name}");
             Ok(metadata.bool(&key)?.unwrap_or(default))
         };
-        let prefix = flag("add_space_prefix", defaults.add_space_prefix)?;
+        let prefix = flag("add_space_prefix", family.adds_space_prefix())?;
         let unknown = roles.id(TokenRole::Unknown);
         let model = match family {
             Family::Bpe(pre) => Model::Bpe(Box::new(Bpe::new(metadata, &vocabulary, pre)?)),

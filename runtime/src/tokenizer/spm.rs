@@ -69,15 +69,12 @@ impl Spm {
         });
         for symbol in merger.symbols() {
             let text = &text[symbol.range()];
-            match Some(symbol.id)
-                .filter(|&id| id != NONE)
-                .or_else(|| vocabulary.id(text))
-            {
-                Some(id) => out.push(id),
-                None => {
-                    let bytes = text.bytes();
-                    out.extend(bytes.filter_map(|b| self.bytes[usize::from(b)].or(self.unknown)));
-                }
+            let id = Some(symbol.id).filter(|&id| id != NONE);
+            if let Some(id) = id.or_else(|| vocabulary.id(text)) {
+                out.push(id);
+            } else {
+                let bytes = text.bytes();
+                out.extend(bytes.filter_map(|b| self.bytes[usize::from(b)].or(self.unknown)));
             }
         }
     }

@@ -125,16 +125,9 @@ impl Ugm {
                 Some(map) => map.replace(rest)?,
                 None => None,
             };
-            match replaced {
-                Some((len, replacement)) => {
-                    out.push(replacement);
-                    rest = &rest[len..];
-                }
-                None => {
-                    out.push(&rest[..c.len_utf8()]);
-                    rest = &rest[c.len_utf8()..];
-                }
-            }
+            let (len, text) = replaced.unwrap_or((c.len_utf8(), &rest[..c.len_utf8()]));
+            out.push(text);
+            rest = &rest[len..];
         }
         Ok(out.text)
     }

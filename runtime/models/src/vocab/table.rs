@@ -1,23 +1,26 @@
 //! The pre-tokenizers. Where several have the same patterns, the best known comes first.
 
-use super::PreTokenizer;
+use super::{PreTokenizer, WordForm};
+
+/// `bos_token_id` of a BPE vocabulary that names none.
+const DEFAULT_BOS: u32 = 11;
 
 const fn plain(names: &'static [&'static str], patterns: &'static [&'static str]) -> PreTokenizer {
     PreTokenizer {
         names,
         patterns,
-        raw: false,
+        words: WordForm::Bytes,
         ignore_merges: false,
         add_bos: false,
         add_sep: false,
-        no_bos: false,
+        default_bos: Some(DEFAULT_BOS),
     }
 }
 
 /// Lines.
-const fn raw(names: &'static [&'static str]) -> PreTokenizer {
+const fn characters(names: &'static [&'static str]) -> PreTokenizer {
     PreTokenizer {
-        raw: true,
+        words: WordForm::Characters,
         ..plain(names, &[r"[^\n]+|[\n]+"])
     }
 }
@@ -110,11 +113,11 @@ pub(super) static TABLE: &[PreTokenizer] = &[
     ),
     PreTokenizer {
         ignore_merges: true,
-        no_bos: true,
+        default_bos: None,
         ..plain(&["glm4", "glm5"], LLAMA3)
     },
     PreTokenizer {
-        no_bos: true,
+        default_bos: None,
         ..plain(&["chatglm-bpe"], LLAMA3)
     },
     PreTokenizer {
@@ -210,7 +213,7 @@ pub(super) static TABLE: &[PreTokenizer] = &[
         ],
     ),
     plain(&["solar-open"], QWEN2),
-    raw(&["gemma4"]),
+    characters(&["gemma4"]),
     plain(
         &["laguna"],
         &[
@@ -239,8 +242,8 @@ pub(super) static TABLE: &[PreTokenizer] = &[
         &["ufakzeka"],
         &[r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"],
     ),
-    raw(&["sarvam-moe"]),
-    raw(&["mmbert"]),
+    characters(&["sarvam-moe"]),
+    characters(&["mmbert"]),
     plain(&["whitespace"], &[r"\S+"]),
     plain(
         &["default"],
