@@ -43,9 +43,9 @@ pub enum Error {
         /// What the file says.
         found: Box<str>,
     },
-    /// The vocabulary is inconsistent.
-    #[error("vocabulary: {0}")]
-    Vocabulary(Box<str>),
+    /// A text that no tokenizer takes.
+    #[error("{0}")]
+    Text(Box<str>),
     /// A token that the model has no embedding of.
     #[error("token {index} of the batch: expected an id below {n_vocab}, found {id}")]
     TokenId {
@@ -143,8 +143,7 @@ impl Error {
                 | Models::UnknownArchitecture { .. }
                 | Models::Container(gguf::Error::Key { .. }),
             )
-            | Self::Unsupported { .. }
-            | Self::Vocabulary(_) => Self::InFile {
+            | Self::Unsupported { .. } => Self::InFile {
                 file: file.to_owned(),
                 source: Box::new(self),
             },

@@ -26,6 +26,10 @@
 //! # Ok::<(), gguf_runtime::Error>(())
 //! ```
 //!
+//! A [`Tokenizer`] needs the metadata alone. It reads the four families that files name: BPE behind one of some
+//! sixty pre-tokenizers, SPM, UGM and WPM; [`TokenRole`] names what special tokens are for. Ids are those of the
+//! reference, and the time is about linear in the text, whatever the text holds.
+//!
 //! Inside, `forward` interprets the layers of the description: a file in `mixers` for each way to mix
 //! positions, `ffn` and `moe` for the feed-forward parts, [`kernels`] for the arithmetic, [`kv`] for the cache.
 //! A model made of known parts needs no code here. [`chunks`] cuts texts the way perplexity and importance runs
@@ -36,9 +40,9 @@
 //! may differ in the last bits between batches cut differently, no more.
 //!
 //! Refused, with the name of what is at fault: big-endian files, unknown architectures, tensors that are
-//! missing, superfluous, misshapen or of a type without a decoder, vocabularies that are not byte-level BPE or
-//! whose pre-tokenizer is unknown, token ids beyond the vocabulary, positions that leave a gap, full contexts,
-//! and settings that need more memory than there is. There is no sampling, no server and no GPU.
+//! missing, superfluous, misshapen or of a type without a decoder, vocabularies of an unknown family (BPE, SPM,
+//! UGM and WPM are known) or pre-tokenizer, token ids beyond the vocabulary, positions that leave a gap, full
+//! contexts, and settings that need more memory than there is. There is no sampling, no server and no GPU.
 
 pub mod bench;
 pub mod chunks;
@@ -61,4 +65,4 @@ pub use error::{Error, Result};
 pub use model::Model;
 pub use observe::{Input, Observe};
 pub use session::{Logits, LogitsSink, MemoryPlan, Session, Settings, Token};
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{TokenRole, Tokenizer};

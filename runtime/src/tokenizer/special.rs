@@ -1,6 +1,9 @@
 //! Tokens that are found in a text by their own text, before it is cut into words.
 
-use crate::{Error, Result};
+use std::sync::Arc;
+
+use super::roles;
+use super::vocabulary::Vocabulary;
 
 /// What a token is, from `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,62 +22,11 @@ pub(super) enum Kind {
     Byte,
 }
 
-/// Texts that end or structure a conversation and are control tokens whatever the file calls them.
-const FORCED_CONTROL: &[&str] = &[
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<end_of_turn>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<EOT>",
-    "_<EOT>",
-    "[EOT]",
-    "<｜end▁of▁sentence｜>",
-    "<end_of_utterance>",
-    "<|eom_id|>",
-    "<|fim_prefix|>",
-    "<fim_prefix>",
-    "<fim-prefix>",
-    "<｜fim▁begin｜>",
-    "<PRE>",
-    "▁<PRE>",
-    "<|code_prefix|>",
-    "<|fim_suffix|>",
-    "<fim_suffix>",
-    "<fim-suffix>",
-    "<｜fim▁hole｜>",
-    "<SUF>",
-    "▁<SUF>",
-    "<|code_suffix|>",
-    "<|fim_middle|>",
-    "<fim_middle>",
-    "<fim-middle>",
-    "<｜fim▁end｜>",
-    "<MID>",
-    "▁<MID>",
-    "<|code_middle|>",
-    "<|fim_pad|>",
-    "<|fim_repo|>",
-    "<|repo_name|>",
-    "<|file_sep|>",
-];
-
-/// The kind of each token; all are normal in a file that does not say.
-pub(super) fn kinds(tokens: &[String], numbers: Option<Vec<i64>>) -> Result<Vec<Kind>> {
+/// The kind of each token; all are normal in a file that does not say. `numbers` are as many as tokens.
+pub(super) fn kinds(tokens: &[Arc<str>], numbers: Option<Vec<i64>>) -> Vec<Kind> {
     let numbers = numbers.unwrap_or_else(|| vec![1; tokens.len()]);
-    if numbers.len() != tokens.len() {
-        return Err(Error::Vocabulary(
-            format!(
-                "expected as many token types as tokens, {}, found {}",
-                tokens.len(),
-                numbers.len()
-            )
-            .into(),
-        ));
-    }
-    let kind = |(text, number): (&String, i64)| match number {
-        _ if FORCED_CONTROL.contains(&text.as_str()) => Kind::Control,
+    let kind = |(text, number): (&Arc<str>, i64)| match number {
+        _ if roles::ends_turns(text) => Kind::Control,
         2 => Kind::Unknown,
         3 if text.contains("unused") => Kind::Unused,
         3 => Kind::Control,
@@ -83,7 +35,7 @@ pub(super) fn kinds(tokens: &[String], numbers: Option<Vec<i64>>) -> Result<Vec<
         6 => Kind::Byte,
         _ => Kind::Normal,
     };
-    Ok(tokens.iter().zip(numbers).map(kind).collect())
+    tokens.iter().zip(numbers).map(kind).collect()
 }
 
 /// A stretch of a text.
@@ -99,15 +51,15 @@ pub(super) enum Piece<'a> {
 #[derive(Debug)]
 pub(super) struct Partition {
     /// Text, id and whether it is recognised in any text; longest text first.
-    specials: Vec<(String, u32, bool)>,
+    specials: Vec<(Arc<str>, u32, bool)>,
 }
 
 impl Partition {
-    pub(super) fn new(tokens: &[String], kinds: &[Kind]) -> Self {
-        let all = tokens.iter().zip(0u32..).zip(kinds);
-        let mut specials: Vec<_> = all
+    pub(super) fn new(vocabulary: &Vocabulary) -> Self {
+        let tokens = vocabulary.texts.iter().zip(0u32..).zip(&vocabulary.kinds);
+        let mut specials: Vec<_> = tokens
             .filter(|(_, kind)| matches!(kind, Kind::Control | Kind::UserDefined | Kind::Unknown))
-            .map(|((text, id), &kind)| (text.clone(), id, kind == Kind::UserDefined))
+            .map(|((text, id), &kind)| (Arc::clone(text), id, kind == Kind::UserDefined))
             .collect();
         specials.sort_by_key(|(text, ..)| std::cmp::Reverse(text.len()));
         Self { specials }
@@ -181,11 +133,20 @@ impl BytePairs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gguf::{Array, Metadata, Value};
+
+    fn vocabulary(tokens: &[&str], kinds: &[i32]) -> Vocabulary {
+        let mut metadata = Metadata::new();
+        let tokens: Vec<String> = tokens.iter().map(|&t| t.to_owned()).collect();
+        metadata.set("tokenizer.ggml.tokens", Value::from(tokens));
+        let kinds = Value::Array(Array::I32(kinds.to_vec()));
+        metadata.set("tokenizer.ggml.token_type", kinds);
+        Vocabulary::from_metadata(&metadata).unwrap()
+    }
 
     fn partition() -> Partition {
-        let tokens = ["a", "<x>", "<xy>", "bb<x", "!"].map(str::to_owned);
-        let kinds = kinds(&tokens, Some(vec![1, 3, 4, 4, 4])).unwrap();
-        Partition::new(&tokens, &kinds)
+        let tokens = ["a", "<x>", "<xy>", "bb<x", "!"];
+        Partition::new(&vocabulary(&tokens, &[1, 3, 4, 4, 4]))
     }
 
     #[test]
@@ -205,11 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_checked_and_forced() {
-        let tokens = ["<|im_end|>", "<|unused_1|>", "x"].map(str::to_owned);
-        let found = kinds(&tokens, Some(vec![4, 3, 1])).unwrap();
+    fn kinds_are_forced() {
+        let tokens = ["<|im_end|>", "<|unused_1|>", "x"];
+        let found = vocabulary(&tokens, &[4, 3, 1]).kinds;
         assert_eq!(found, [Kind::Control, Kind::Unused, Kind::Normal]);
-        let e = kinds(&tokens, Some(vec![1])).unwrap_err().to_string();
-        assert!(e.contains("tokens, 3, found 1"), "{e}");
     }
 }

@@ -8,3 +8,4 @@ mod forward;
 mod model;
 mod naive;
 mod tokenizer;
+mod vocabularies;

@@ -1,6 +1,7 @@
 //! Ids against the reference's vocabularies, and vocabularies that are none.
 
 use crate::common::{Tiny, letters, shared};
+use crate::vocabularies::spm;
 use gguf::{Array, GgufFile, Value};
 use gguf_runtime::Tokenizer;
 
@@ -54,8 +55,11 @@ fn decoding_gives_the_text_back() {
 #[test]
 fn other_families_and_broken_vocabularies_are_named() {
     let refuse = |change: fn(&mut Tiny)| tiny(change).expect_err("a broken vocabulary is refused");
-    let e = refuse(|t| t.metadata.set("tokenizer.ggml.model", Value::String("t5".into())));
-    assert!(e.contains("tokenizer.ggml.model") && e.contains("t5"), "{e}");
+    let e = refuse(|t| {
+        t.metadata
+            .set("tokenizer.ggml.model", Value::String("rwkv".into()));
+    });
+    assert!(e.contains("tokenizer.ggml.model") && e.contains("rwkv"), "{e}");
     let e = refuse(|t| {
         t.metadata
             .set("tokenizer.ggml.pre", Value::String("qwen99".into()));
@@ -70,17 +74,26 @@ fn other_families_and_broken_vocabularies_are_named() {
             t.metadata.remove(&format!("tokenizer.ggml.{key}"));
         }
     });
-    assert!(e.contains("`a` occurs twice"), "{e}");
+    assert!(
+        e.contains("tokenizer.ggml.tokens") && e.contains("`a` twice: ids 0 and 2"),
+        "{e}"
+    );
     let e = refuse(|t| {
         t.metadata
             .set("tokenizer.ggml.merges", Value::from(vec!["ab".to_owned()]));
     });
-    assert!(e.contains("merge 0"), "{e}");
+    assert!(
+        e.contains("tokenizer.ggml.merges") && e.contains("merge 0"),
+        "{e}"
+    );
     let e = refuse(|t| {
         t.metadata
             .set("tokenizer.ggml.token_type", Value::Array(Array::I32(vec![1; 3])));
     });
-    assert!(e.contains("token types"), "{e}");
+    assert!(
+        e.contains("tokenizer.ggml.token_type") && e.contains("found 3 values"),
+        "{e}"
+    );
     let e = refuse(|t| t.metadata.set("tokenizer.ggml.tokens", Value::U32(3)));
     assert!(e.contains("tokenizer.ggml.tokens"), "{e}");
 }
@@ -125,8 +138,11 @@ fn empty_tokens_get_a_name() {
 fn the_reference_s_cases_come_out_the_same() {
     let Some(folder) = shared("vocabs") else { return };
     let mut passed = Vec::new();
-    for name in ["qwen2", "llama-bpe", "gpt-2", "deepseek-llm", "qwen35"] {
-        let path = folder.join(format!("ggml-vocab-{name}.gguf"));
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    for path in files.filter(|path| path.extension().is_some_and(|e| e == "gguf")) {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let file = GgufFile::open(&path).unwrap();
         let tokenizer = Tokenizer::from_metadata(&file.metadata).unwrap();
         let read = |ext: &str| std::fs::read_to_string(format!("{}.{ext}", path.display())).unwrap();
@@ -144,24 +160,26 @@ fn the_reference_s_cases_come_out_the_same() {
         assert!(n >= 40, "{name} has only {n} cases");
         passed.push(format!("{name} ({n})"));
     }
+    assert!(passed.len() >= 7, "vocabularies are missing: {passed:?}");
     println!("equal to the reference: {}", passed.join(", "));
 }
 
+/// As long as a text may be in a test of each push: a heap or a table must do, no look at every pair.
 #[test]
-fn a_megabyte_takes_seconds_at_most() {
-    let tokenizer = tiny(|_| ()).unwrap();
-    let plain = "The council of Fenquin met in the inn. ".repeat(30_000);
-    let hard = [
-        " ".repeat(500_000),
-        "a".repeat(500_000),
-        "\n".repeat(500_000),
-        "<|bos|>".repeat(70_000),
+fn long_runs_are_encoded_and_decoded() {
+    let tokenizers = [tiny(|_| ()).unwrap(), spm(|_| ()).unwrap()];
+    let texts = [
+        "The council of Fenquin met in the inn. ".repeat(3_000),
+        " ".repeat(200_000),
+        "a".repeat(200_000),
+        "\n".repeat(200_000),
+        "<|bos|>".repeat(20_000),
     ];
-    let started = std::time::Instant::now();
-    for text in std::iter::once(&plain).chain(&hard) {
+    for (tokenizer, text) in tokenizers
+        .iter()
+        .flat_map(|t| texts.iter().map(move |text| (t, text)))
+    {
         let ids = tokenizer.encode(text, false, true).unwrap();
         assert_eq!(tokenizer.decode(&ids), *text);
     }
-    let seconds = started.elapsed().as_secs_f64();
-    assert!(seconds < 30.0, "{seconds}");
 }

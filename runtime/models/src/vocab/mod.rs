@@ -13,10 +13,25 @@ pub struct PreTokenizer {
     /// Regular expressions applied in order, each to every fragment that the one before left. What a pattern
     /// does not match stays as a fragment of its own.
     pub patterns: &'static [&'static str],
+    /// How words are written in the texts of tokens.
+    pub words: WordForm,
     /// Whether a whole word that is a token is taken without merging.
     pub ignore_merges: bool,
     /// Whether BOS is put in front where the file does not say.
     pub add_bos: bool,
+    /// Whether a separator belongs between two texts where the file does not say.
+    pub add_sep: bool,
+    /// The BOS where the file does not name one.
+    pub default_bos: Option<u32>,
+}
+
+/// How words are written in the texts of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WordForm {
+    /// A printable letter for each byte.
+    Bytes,
+    /// As they are, but for `▁` in place of a space.
+    Characters,
 }
 
 impl PreTokenizer {
@@ -79,6 +94,7 @@ mod tests {
                 .iter()
                 .all(|p| !p.patterns.is_empty() && !p.names.is_empty())
         );
+        assert!(TABLE.iter().all(|p| p.default_bos.is_some() || !p.add_bos));
     }
 
     #[test]

@@ -1,13 +1,27 @@
 //! The pre-tokenizers. Where several have the same patterns, the best known comes first.
 
-use super::PreTokenizer;
+use super::{PreTokenizer, WordForm};
+
+/// `bos_token_id` of a BPE vocabulary that names none.
+const DEFAULT_BOS: u32 = 11;
 
 const fn plain(names: &'static [&'static str], patterns: &'static [&'static str]) -> PreTokenizer {
     PreTokenizer {
         names,
         patterns,
+        words: WordForm::Bytes,
         ignore_merges: false,
         add_bos: false,
+        add_sep: false,
+        default_bos: Some(DEFAULT_BOS),
+    }
+}
+
+/// Lines.
+const fn characters(names: &'static [&'static str]) -> PreTokenizer {
+    PreTokenizer {
+        words: WordForm::Characters,
+        ..plain(names, &[r"[^\n]+|[\n]+"])
     }
 }
 
@@ -38,25 +52,25 @@ const GPT4O: &[&str] = &[
 
 const PORO: &[&str] = &[r" ?[^(\s|.,!?…。，、।۔،)]+"];
 
-const GEMMA4: &[&str] = &[r"[^\n]+|[\n]+"];
-
 /// The table. Names as `tokenizer.ggml.pre` has them, the canonical one first.
 pub(super) static TABLE: &[PreTokenizer] = &[
     PreTokenizer {
-        names: &[
-            "llama-bpe",
-            "llama3",
-            "llama-v3",
-            "falcon3",
-            "falcon-h1",
-            "pixtral",
-            "midm-2.0",
-            "lfm2",
-            "jina-v5-nano",
-        ],
-        patterns: LLAMA3,
         ignore_merges: true,
         add_bos: true,
+        ..plain(
+            &[
+                "llama-bpe",
+                "llama3",
+                "llama-v3",
+                "falcon3",
+                "falcon-h1",
+                "pixtral",
+                "midm-2.0",
+                "lfm2",
+                "jina-v5-nano",
+            ],
+            LLAMA3,
+        )
     },
     plain(
         &["qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"],
@@ -80,13 +94,14 @@ pub(super) static TABLE: &[PreTokenizer] = &[
             "a.x-4.0",
             "mellum",
             "modern-bert",
-            "jina-v1-en",
-            "jina-v2-code",
-            "roberta-bpe",
             "exaone4",
         ],
         GPT2,
     ),
+    PreTokenizer {
+        add_sep: true,
+        ..plain(&["roberta-bpe", "jina-v1-en", "jina-v2-code"], GPT2)
+    },
     plain(&["smollm"], SMOLLM),
     plain(&["deepseek-v3"], DEEPSEEK3_LLM),
     plain(&["gpt-4o", "llama4", "kanana2", "talkie"], GPT4O),
@@ -97,19 +112,23 @@ pub(super) static TABLE: &[PreTokenizer] = &[
         ],
     ),
     PreTokenizer {
-        names: &["glm4", "glm5"],
-        patterns: LLAMA3,
         ignore_merges: true,
-        add_bos: false,
+        default_bos: None,
+        ..plain(&["glm4", "glm5"], LLAMA3)
     },
-    plain(&["chatglm-bpe"], LLAMA3),
     PreTokenizer {
-        names: &["tekken"],
-        patterns: &[
-            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        ],
+        default_bos: None,
+        ..plain(&["chatglm-bpe"], LLAMA3)
+    },
+    PreTokenizer {
         ignore_merges: true,
         add_bos: true,
+        ..plain(
+            &["tekken"],
+            &[
+                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            ],
+        )
     },
     plain(&["minimax-m2"], GPT4O),
     plain(
@@ -194,7 +213,7 @@ pub(super) static TABLE: &[PreTokenizer] = &[
         ],
     ),
     plain(&["solar-open"], QWEN2),
-    plain(&["gemma4"], GEMMA4),
+    characters(&["gemma4"]),
     plain(
         &["laguna"],
         &[
@@ -223,50 +242,54 @@ pub(super) static TABLE: &[PreTokenizer] = &[
         &["ufakzeka"],
         &[r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"],
     ),
-    plain(&["sarvam-moe"], GEMMA4),
-    plain(&["mmbert"], GEMMA4),
+    characters(&["sarvam-moe"]),
+    characters(&["mmbert"]),
     plain(&["whitespace"], &[r"\S+"]),
     plain(
         &["default"],
         &[r"[\p{P}\$\+<=>\^~\|]+", GPT2_WORDS, r"\p{N}+", r"[0-9][0-9][0-9]"],
     ),
     PreTokenizer {
-        names: &["chameleon"],
-        patterns: &[
-            r"<sentinel:[0-9]+>",
-            r"(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
-            r"([\t\n]|    |  )",
-            r"\p{N}",
-            r"[\p{P}!-/:-@\[-`{-~]",
-            GPT2_WORDS,
-        ],
-        ignore_merges: false,
         add_bos: true,
+        ..plain(
+            &["chameleon"],
+            &[
+                r"<sentinel:[0-9]+>",
+                r"(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
+                r"([\t\n]|    |  )",
+                r"\p{N}",
+                r"[\p{P}!-/:-@\[-`{-~]",
+                GPT2_WORDS,
+            ],
+        )
     },
     PreTokenizer {
-        names: &["youtu"],
-        patterns: &[
-            r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\x{3040}-ゟ゠-ヿ]+",
-            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        ],
         ignore_merges: true,
-        add_bos: false,
+        ..plain(
+            &["youtu"],
+            &[
+                r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\x{3040}-ゟ゠-ヿ]+",
+                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            ],
+        )
     },
     PreTokenizer {
-        names: &["minicpm5"],
-        patterns: &[
-            r"\p{N}{1,3}",
-            r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        ],
         ignore_merges: true,
-        add_bos: false,
+        ..plain(
+            &["minicpm5"],
+            &[
+                r"\p{N}{1,3}",
+                r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            ],
+        )
     },
     PreTokenizer {
-        names: &["granite-embed-multi-97m"],
-        patterns: &[
-            r"[^\r\n\p{L}\p{N}]?((?=[\p{L}\p{M}])([^a-z]))*((?=[\p{L}\p{M}])([^A-Z]))+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|[^\r\n\p{L}\p{N}]?((?=[\p{L}\p{M}])([^a-z]))+((?=[\p{L}\p{M}])([^A-Z]))*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        ],
         ignore_merges: true,
-        add_bos: false,
+        ..plain(
+            &["granite-embed-multi-97m"],
+            &[
+                r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}&&[^a-z]]*[\p{L}\p{M}&&[^A-Z]]+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}&&[^a-z]]+[\p{L}\p{M}&&[^A-Z]]*(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            ],
+        )
     },
 ];
