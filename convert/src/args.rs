@@ -39,6 +39,10 @@ pub struct Args {
     /// Leave out layers that predict further tokens, for architectures that can have them
     #[arg(long)]
     pub no_mtp: bool,
+    /// Keep all quantized weights of the checkpoint that a GGUF type holds without a change: MXFP4 and NVFP4 (which
+    /// auto keeps, too), and INT4 in groups of 32 as Q4_0 where F16 holds its scales
+    #[arg(long)]
+    pub repack: bool,
     /// Type that weights are taken in before they are encoded in the types of a file type
     #[arg(long, value_name = "TYPE", ignore_case = true, value_parser = PLAIN)]
     pub via: Option<String>,

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::map::Output;
 use crate::outtype::OutType;
 use crate::plan::Model;
+use crate::repack::Keep;
 use crate::source::{Weights, read_json};
 
 /// Keys that are written though the reference leaves them to the defaults of loaders.
@@ -43,7 +44,7 @@ struct Case {
     golden: Json,
 }
 
-/// The checkpoints that have a golden and whose weights are plain numbers.
+/// The checkpoints that have a golden.
 fn cases() -> Vec<Case> {
     let shared = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared"));
     let mut cases = Vec::new();
@@ -69,21 +70,20 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// The model of a checkpoint; `None` where its architecture or its weights are not supported.
+/// The model of a checkpoint in F32, or in the form of floating point that it has; `None` where its architecture is not
+/// supported.
 fn read(dir: &Path, no_mtp: bool) -> Option<(Model, Weights)> {
     let config: Json = read_json(&dir.join("config.json")).expect("JSON");
     let text = hf::text_config(&config).expect("an object");
-    if hf::lookup(&text, "quantization_config").is_some() || dir.join("hf_quant_config.json").exists() {
-        return None;
-    }
     let arch = arch::by_hf_class(hf::class(&config)).ok()?;
     let weights = Weights::open(dir, &text).expect("sound");
     let outtype = OutType::resolve("f32", &weights).expect("known");
-    let model = Model::new(arch, text, &weights, outtype.file_type.id, no_mtp);
-    Some((
-        model.unwrap_or_else(|e| panic!("{}: {e}", dir.display())),
-        weights,
-    ))
+    let file_type = Keep::Floats.file_type(&weights).unwrap_or(outtype.file_type);
+    let model = Model::new(arch, text, &weights, file_type.id, no_mtp);
+    let mut model = model.unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let outputs = Keep::Floats.apply(model.outputs, &weights.files, &mut Vec::new());
+    model.outputs = outputs.expect("readable");
+    Some((model, weights))
 }
 
 /// A value as the goldens have it: type names, then the value.
@@ -122,10 +122,18 @@ fn compare_metadata(name: &str, found: &Metadata, golden: &Json) {
     }
 }
 
-/// The SHA-256 of a tensor's values as F32.
+/// The SHA-256 of a tensor's values as F32, or of its blocks.
 fn digest(output: &Output, weights: &Weights) -> String {
     let mut sha = Sha256::new();
     for view in &output.views {
+        if let Some(kept) = view.native().filter(|f| f.geometry.block_elems > 1) {
+            let n = kept.geometry.row_bytes(view.n_cols()).expect("whole blocks") * view.n_rows();
+            let mut blocks = vec![0; n as usize];
+            view.read_native(&weights.files, 0, &mut blocks)
+                .expect("readable");
+            sha.update(blocks);
+            continue;
+        }
         let mut values = vec![0.0; (view.n_rows() * view.n_cols()) as usize];
         view.read(&weights.files, 0, &mut values).expect("readable");
         for value in values {

@@ -44,6 +44,7 @@ mod open;
 mod outtype;
 mod overrides;
 mod plan;
+mod repack;
 mod report;
 mod run;
 mod source;

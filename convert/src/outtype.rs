@@ -7,11 +7,14 @@ use gguf_models::file_type::{self, FileType};
 use crate::Result;
 use crate::error::Error;
 use crate::map::Output;
-use crate::source::Weights;
+use crate::source::{SourceTensor, Weights};
 use crate::view::View;
 
+/// The name that takes what the checkpoint has.
+pub(crate) const AUTO: &str = "auto";
+
 /// The names that choose one type for all matrices, as the reference converter has them.
-pub(crate) const PLAIN: [&str; 7] = ["auto", "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0"];
+pub(crate) const PLAIN: [&str; 7] = [AUTO, "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0"];
 
 /// What `--outtype` asks for.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +39,7 @@ impl Goal {
             .map(Self::Encoded)
             .map_err(|e| match e {
                 gguf_cli::Failure::Usage(line) => {
-                    gguf_cli::Failure::Usage(format!("--outtype: {line}, {}", PLAIN[0]))
+                    gguf_cli::Failure::Usage(format!("--outtype: {line}, {AUTO}"))
                 }
                 e => e,
             })
@@ -53,15 +56,14 @@ pub(crate) struct OutType {
 }
 
 impl OutType {
-    /// Resolves a name of [`PLAIN`]. `auto` is the format of the first tensor with two dimensions or more if that is
-    /// BF16, else F16, so that the output is about as large as most checkpoints.
+    /// Resolves a name of [`PLAIN`]. `auto` is the format of the first plain tensor with two dimensions or more if
+    /// that is BF16, else F16, so that the output is about as large as most checkpoints.
     pub(crate) fn resolve(name: &str, weights: &Weights) -> Result<Self> {
-        let name = if name.eq_ignore_ascii_case("auto") {
-            let first = weights.tensors.iter().find(|t| t.shape.len() >= 2);
-            first
-                .map(|t| t.dtype.name)
-                .filter(|n| *n == "BF16")
-                .unwrap_or("F16")
+        let name = if name.eq_ignore_ascii_case(AUTO) {
+            let is_matrix = |t: &&SourceTensor| t.shape.len() >= 2 && t.matrix(0).is_plain();
+            let first = weights.tensors.iter().find(is_matrix);
+            let native = first.and_then(|t| t.matrix(0).native());
+            native.map(|f| f.name).filter(|n| *n == "BF16").unwrap_or("F16")
         } else {
             name
         };
@@ -83,8 +85,12 @@ impl OutType {
         if output.stays_f32() {
             return Ok((plain("F32")?, None));
         }
+        // A quantized form that is kept.
+        let native = output.views.first().and_then(View::native);
+        if let Some(kept) = native.filter(|f| f.geometry.block_elems > 1) {
+            return Ok((kept, None));
+        }
         if wide {
-            let native = output.views.first().and_then(View::native);
             let format = native
                 .filter(|f| f.name == "BF16")
                 .map_or_else(|| plain("F32"), Ok)?;

@@ -15,8 +15,9 @@ use crate::Result;
 use crate::error::{Error, shortened};
 use crate::map::{self, Mapped, Mapper, Output};
 use crate::name;
-use crate::outtype::OutType;
+use crate::outtype::{self, OutType};
 use crate::overrides::Overrides;
+use crate::repack::Keep;
 use crate::source::{Method, Weights, read_json};
 use crate::view::View;
 use crate::vocab::Vocabulary;
@@ -39,8 +40,22 @@ pub struct Options {
     pub metadata: Option<PathBuf>,
     /// Whether layers that predict further tokens are left out.
     pub no_mtp: bool,
+    /// Whether all quantized forms are kept that a GGUF type holds.
+    pub repack: bool,
     /// Tensors of the output, by name, that are kept in the checkpoint's type or F32.
     pub wide: Vec<String>,
+}
+
+impl Options {
+    fn keep(&self) -> Keep {
+        if self.repack {
+            Keep::All
+        } else if self.outtype.eq_ignore_ascii_case(outtype::AUTO) {
+            Keep::Floats
+        } else {
+            Keep::Nothing
+        }
+    }
 }
 
 /// A tensor of the output with its data's places.
@@ -92,15 +107,18 @@ impl Plan {
         let vocabulary = Vocabulary::read(dir, options.pre.as_deref())?;
         let weights = Weights::open(dir, &config)?;
         let outtype = OutType::resolve(&options.outtype, &weights)?;
-        let model = Model::new(arch, config, &weights, outtype.file_type.id, options.no_mtp)?;
+        let keep = options.keep();
+        let file_type = keep.file_type(&weights).unwrap_or(outtype.file_type);
+        let model = Model::new(arch, config, &weights, file_type.id, options.no_mtp)?;
 
         let mut notes = weights.notes.clone();
         notes.extend(model.notes);
+        let outputs = keep.apply(model.outputs, &weights.files, &mut notes)?;
         let mut inputs = vec![dir.join(CONFIG)];
         inputs.extend(options.metadata.clone());
         inputs.extend(vocabulary.files.iter().cloned());
         inputs.extend(weights.paths());
-        let shapes: Vec<_> = model.outputs.iter().map(|o| (o.name.as_str(), o.shape)).collect();
+        let shapes: Vec<_> = outputs.iter().map(|o| (o.name.as_str(), o.shape)).collect();
         let asked = options.model_name.as_deref().or_else(|| overrides.name());
         let name = asked.map(str::to_owned).or_else(|| name::from_folder(dir));
         let size_label = name::size_label(shapes.into_iter(), model.hparams.n_expert);
@@ -112,9 +130,8 @@ impl Plan {
         metadata.set(gguf::key::QUANTIZATION_VERSION, Value::U32(2));
         notes.extend(vocabulary.metadata(&model.config, model.hparams.n_vocab as u64, &mut metadata)?);
         overrides.apply(&mut metadata)?;
-        let (specs, tensors) = typed(model.outputs, outtype, &options.wide, &mut notes)?;
+        let (specs, tensors) = typed(outputs, outtype, &options.wide, &mut notes)?;
         let layout = Layout::plan(&metadata, specs)?;
-        let file_type = outtype.file_type;
         Ok(Self {
             metadata,
             layout,

@@ -34,6 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         pre: args.pre.clone(),
         metadata: args.metadata.clone(),
         no_mtp: args.no_mtp,
+        repack: args.repack,
         wide: Vec::new(),
     };
     let dir = hub::locate(&args.model, args.download, args.work.talk.quiet)?;
@@ -59,6 +60,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Options that say nothing for the type that is asked for.
 fn check_options(args: &Args, goal: Goal) -> Result<()> {
     let Goal::Plain(name) = goal else {
+        if args.repack {
+            let what = "`--repack` keeps weights as they are, and `--outtype` asks for a file type: leave one of them out";
+            return Err(Failure::Usage(what.to_owned()));
+        }
         return Ok(());
     };
     let via = args.via.as_ref().map(|_| "--via");
