@@ -1,4 +1,4 @@
-//! DeepSeek V2 and V3, Kimi K2, GLM-4.7-Flash: latent attention, dense layers, then experts with some that every token
+//! `DeepSeek` V2 and V3, Kimi K2, GLM-4.7-Flash: latent attention, dense layers, then experts with some that every token
 //! passes.
 
 use serde_json::Value as Json;
