@@ -72,14 +72,14 @@ fn cases() -> Vec<Case> {
 
 /// The model of a checkpoint in F32, or in the form of floating point that it has; `None` where its architecture is not
 /// supported.
-fn read(dir: &Path, no_mtp: bool) -> Option<(Model, Weights)> {
+fn read(dir: &Path) -> Option<(Model, Weights)> {
     let config: Json = read_json(&dir.join("config.json")).expect("JSON");
     let text = hf::text_config(&config).expect("an object");
     let arch = arch::by_hf_class(hf::class(&config)).ok()?;
     let weights = Weights::open(dir, &text).expect("sound");
     let outtype = OutType::resolve("f32", &weights).expect("known");
     let file_type = Keep::Floats.file_type(&weights).unwrap_or(outtype.file_type);
-    let model = Model::new(arch, text, &weights, file_type.id, no_mtp);
+    let model = Model::new(arch, text, &weights, file_type.id, false);
     let mut model = model.unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     let outputs = Keep::Floats.apply(model.outputs, &weights.files, &mut Vec::new());
     model.outputs = outputs.expect("readable");
@@ -148,7 +148,7 @@ fn keys_and_tensors_equal_the_reference() {
     let mut done = BTreeSet::new();
     let cases = cases();
     for case in &cases {
-        let Some((model, weights)) = read(&case.dir, false) else {
+        let Some((model, weights)) = read(&case.dir) else {
             continue;
         };
         compare_metadata(&case.name, &model.params, &case.golden["metadata"]);
@@ -175,4 +175,42 @@ fn keys_and_tensors_equal_the_reference() {
     }
     eprintln!("compared: {done:?}");
     assert!(cases.is_empty() || done.contains("qwen3moe"), "{done:?}");
+}
+
+#[test]
+fn layers_that_predict_further_tokens_are_kept_or_dropped_with_their_keys() {
+    let Some(case) = cases().into_iter().find(|c| c.name == "glm4-moe") else {
+        return;
+    };
+    let config: Json = read_json(&case.dir.join("config.json")).expect("JSON");
+    let arch = arch::by_hf_class(hf::class(&config)).expect("known");
+    let mut weights = Weights::open(&case.dir).expect("sound");
+    let last = || weights.tensors.iter().filter(|t| t.name.contains(".layers.2."));
+    let mut more: Vec<_> = last().cloned().collect();
+    for tensor in &mut more {
+        tensor.name = tensor.name.replace(".layers.2.", ".layers.3.");
+    }
+    for (name, shape) in [
+        ("eh_proj", vec![64, 128]),
+        ("enorm", vec![64]),
+        ("hnorm", vec![64]),
+    ] {
+        let mut tensor = more[0].clone();
+        tensor.name = format!("model.layers.3.{name}.weight");
+        tensor.shape = shape;
+        more.push(tensor);
+    }
+    let n_more = more.len();
+    weights.tensors.extend(more);
+    for (no_mtp, n_block, n_nextn) in [(false, 4, 1), (true, 3, 0)] {
+        let model = Model::new(arch, config.clone(), &weights, 0, no_mtp).expect("sound");
+        let key = |key: &str| model.params.uint(&format!("glm4moe.{key}")).expect("a number");
+        assert_eq!(key("block_count"), Some(n_block));
+        assert_eq!(key("nextn_predict_layers"), Some(n_nextn));
+        let names: Vec<_> = model.outputs.iter().map(|o| o.name.as_str()).collect();
+        assert_eq!(names.contains(&"blk.3.nextn.eh_proj.weight"), !no_mtp);
+        assert_eq!(names.iter().any(|n| n.starts_with("blk.3.")), !no_mtp);
+        let note = format!("skipped: {n_more} multi-token prediction tensors");
+        assert_eq!(model.notes.contains(&note), no_mtp, "{:?}", model.notes);
+    }
 }

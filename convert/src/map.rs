@@ -121,10 +121,11 @@ impl Mapper<'_> {
 
     /// Why a tensor is left out, if it is.
     fn skips(self, name: &str, found: Option<&Match>) -> Option<Skip> {
-        let behind = |found: &Match| found.layer.is_some_and(|il| il >= self.hparams.n_layer);
         match found.map(|f| f.rule.becomes) {
             Some(Becomes::Nothing(why)) => Some(why),
-            _ if self.mtp != Mtp::Absent && found.is_some_and(behind) => Some(Skip::Mtp),
+            _ if self.mtp != Mtp::Absent && hf::layer(name).is_some_and(|il| il >= self.hparams.n_layer) => {
+                Some(Skip::Mtp)
+            }
             _ => hf::ignored(name),
         }
     }

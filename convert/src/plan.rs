@@ -210,10 +210,7 @@ fn resolve_mtp(arch: &Architecture, config: &mut Json, weights: &Weights, no_mtp
     const KEY: &str = "num_nextn_predict_layers";
     let mtp = (arch.mtp)(config);
     let n_layer = hf::lookup(config, "num_hidden_layers").and_then(hf::whole_number);
-    let is_behind = |name: &str| {
-        let layer = hf::match_name(arch, name).and_then(|m| m.layer);
-        layer.is_some_and(|il| n_layer.is_some_and(|n| il as u64 >= n))
-    };
+    let is_behind = |name: &str| hf::layer(name).is_some_and(|il| n_layer.is_some_and(|n| il as u64 >= n));
     let kept = mtp == Mtp::Kept && !no_mtp && weights.tensors.iter().any(|t| is_behind(&t.name));
     if mtp == Mtp::Kept && !kept && hf::lookup(config, KEY).is_some() {
         config[KEY] = 0.into();

@@ -1,4 +1,4 @@
-//! DeepSeek V2 and V3, Kimi K2, GLM-4.7-Flash: latent attention, dense layers, then experts with some that every token
+//! `DeepSeek` V2 and V3, Kimi K2, GLM-4.7-Flash: latent attention, dense layers, then experts with some that every token
 //! passes.
 
 use serde_json::Value as Json;
@@ -23,6 +23,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         hf::SILU,
         Fixed::to(&["attention_bias"], &["false"]),
         Fixed::to(&["moe_layer_freq"], &["1"]),
+        Fixed::to(&["rope_interleave"], &["true"]),
         Fixed::to(
             &["topk_method"],
             &["\"noaux_tc\"", "\"greedy\"", "\"group_limited_greedy\""],
@@ -307,4 +308,109 @@ fn latent_attention(all: &mut Expect<'_>, h: &HParams, il: usize) {
         all.add(il, Role::AttnKvB, &kv_b);
     }
     all.add(il, Role::AttnOutput, &[h.n_head * v, n]);
+}
+
+#[cfg(test)]
+mod tests {
+    use gguf::{Metadata, Value};
+    use serde_json::json;
+
+    use super::*;
+
+    /// The keys of a small model of a class, with some settings laid over it.
+    fn keys(class: &str, more: &Json) -> Result<Metadata> {
+        let mut config = json!({
+            "architectures": [class], "num_hidden_layers": 2, "max_position_embeddings": 64, "hidden_size": 32,
+            "num_attention_heads": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "intermediate_size": 48,
+            "q_lora_rank": null, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
+            "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "n_shared_experts": 1,
+            "first_k_dense_replace": 1, "routed_scaling_factor": 1.8, "vocab_size": 10, "rope_theta": 1e6,
+        });
+        let settings = config.as_object_mut().expect("an object");
+        settings.extend(more.as_object().expect("an object").clone());
+        let mut metadata = Metadata::new();
+        hf::metadata(&ARCHITECTURE, &config, 0, &mut metadata)?;
+        Ok(metadata)
+    }
+
+    fn get(metadata: &Metadata, key: &str) -> Option<Value> {
+        metadata.get(&format!("deepseek2.{key}")).cloned()
+    }
+
+    #[test]
+    fn scores_have_a_function_though_the_config_names_none() {
+        for (class, gating, norm) in [
+            (GLM, 2, true),
+            ("DeepseekV3ForCausalLM", 2, true),
+            ("DeepseekV2ForCausalLM", 1, false),
+        ] {
+            let metadata = keys(class, &json!({})).expect("sound");
+            assert_eq!(
+                get(&metadata, "expert_gating_func"),
+                Some(Value::U32(gating)),
+                "{class}"
+            );
+            assert_eq!(
+                get(&metadata, "expert_weights_norm"),
+                Some(Value::Bool(norm)),
+                "{class}"
+            );
+        }
+        let message = keys(GLM, &json!({"routed_scaling_factor": null})).expect_err("no factor");
+        assert!(
+            message.to_string().contains("`routed_scaling_factor`"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn each_scaling_has_its_keys() {
+        let yarn = json!({"type": "yarn", "factor": 40.0, "original_max_position_embeddings": 16});
+        let mut with_mscale = yarn.clone();
+        with_mscale["mscale"] = 0.5.into();
+        with_mscale["mscale_all_dim"] = 0.5.into();
+        for (settings, scaling, log) in [
+            (Json::Null, "none", None),
+            (yarn, "yarn", None),
+            (with_mscale.clone(), "yarn", Some(Value::F32(0.05))),
+        ] {
+            let metadata = keys(GLM, &json!({"rope_scaling": settings})).expect("sound");
+            assert_eq!(get(&metadata, "rope.scaling.type"), Some(scaling.into()));
+            assert_eq!(get(&metadata, "rope.scaling.factor").is_some(), scaling == "yarn");
+            assert_eq!(get(&metadata, "rope.scaling.yarn_log_multiplier"), log);
+        }
+        with_mscale["mscale"] = 1.0.into();
+        for (settings, word) in [
+            (with_mscale, "`mscale`"),
+            (json!({"type": "dynamic", "factor": 2.0}), "dynamic"),
+            (
+                json!({"type": "yarn", "factor": 2.0}),
+                "`original_max_position_embeddings`",
+            ),
+        ] {
+            let message = keys(GLM, &json!({"rope_scaling": settings})).expect_err(word);
+            assert!(message.to_string().contains(word), "{message}");
+        }
+    }
+
+    #[test]
+    fn both_forms_of_latent_attention_have_their_tensors() {
+        let mut metadata = keys(GLM, &json!({})).expect("sound");
+        let has = |metadata: &Metadata, name: &str, shape: &[u64]| {
+            let h = HParams::from_gguf("deepseek2", metadata).expect("sound");
+            let all = tensors(&h);
+            all.iter()
+                .any(|t| t.name() == name && t.required && t.shape == shape)
+        };
+        assert!(has(&metadata, "blk.0.attn_k_b.weight", &[8, 16, 2]));
+        assert!(has(&metadata, "blk.0.attn_v_b.weight", &[16, 8, 2]));
+        for (key, value) in [("head_count_kv", 2_u32), ("key_length", 12), ("value_length", 8)] {
+            metadata.set(format!("deepseek2.attention.{key}"), value.into());
+        }
+        for key in ["key_length_mla", "value_length_mla"] {
+            metadata.remove(&format!("deepseek2.attention.{key}"));
+        }
+        assert!(has(&metadata, "blk.0.attn_kv_b.weight", &[16, 32]));
+        assert!(!has(&metadata, "blk.0.attn_k_b.weight", &[8, 16, 2]));
+    }
 }

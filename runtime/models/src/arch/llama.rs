@@ -1,4 +1,4 @@
-//! Llama 1 to 3, and all that computes the same: Mistral, Mixtral, SmolLM2. Rotation of neighbours, no norms of heads,
+//! Llama 1 to 3, and all that computes the same: Mistral, Mixtral, `SmolLM2`. Rotation of neighbours, no norms of heads,
 //! dense or with experts.
 
 use super::parts::{self, Expect};

@@ -352,7 +352,7 @@ pub fn llama3_rope_freqs(config: &Json, h: &HParams) -> Result<Vec<Computed>> {
         let wavelen = (2.0 * std::f64::consts::PI) as f32 / freq;
         if wavelen < high_wavelen {
             1.0
-        } else if wavelen > low_wavelen {
+        } else if wavelen > low_wavelen || low_wavelen <= high_wavelen {
             factor
         } else {
             let smooth = (context as f32 / wavelen - low as f32) / (high - low) as f32;

@@ -1,4 +1,4 @@
-//! SmolLM3: Llama with layers that have no positions, every fourth.
+//! `SmolLM3`: Llama with layers that have no positions, every fourth.
 
 use super::parts::{self, Expect};
 use super::{Architecture, TensorExpectation};

@@ -126,18 +126,18 @@ pub fn rotated(config: &Json) -> Result<Option<Json>> {
 /// As [`rotated`].
 pub fn rotated_or(config: &Json, default: f64) -> Result<Option<Json>> {
     const PART: &[&str] = &["partial_rotary_factor", "rope_parameters.partial_rotary_factor"];
-    let head_dim = match count(config, "head_dim")? {
-        Some(head_dim) => head_dim,
-        None => {
-            let (Some(n_embd), Some(n_head)) = (
-                count(config, "hidden_size")?,
-                count(config, "num_attention_heads")?,
-            ) else {
-                return Ok(None);
-            };
-            // A number of heads that does not divide is refused where the keys are read back.
-            n_embd / n_head.max(1)
-        }
+    let head_dim = if let Some(head_dim) = count(config, "head_dim")? {
+        head_dim
+    } else {
+        let sizes = (
+            count(config, "hidden_size")?,
+            count(config, "num_attention_heads")?,
+        );
+        let (Some(n_embd), Some(n_head)) = sizes else {
+            return Ok(None);
+        };
+        // A number of heads that does not divide is refused where the keys are read back.
+        n_embd / n_head.max(1)
     };
     let part = match PART.iter().find_map(|p| Some((p, lookup(config, p)?))) {
         None => default,

@@ -298,6 +298,19 @@ pub fn ignored(name: &str) -> Option<Skip> {
         .then_some(Skip::Buffer)
 }
 
+/// The layer of a text model's tensor, by its name alone, also where no rule fits.
+pub fn layer(name: &str) -> Option<usize> {
+    let unwrapped = unwrapped(name);
+    let rest = unwrapped.strip_prefix("model.layers.")?;
+    crate::names::plain_number(rest.split('.').next()?)
+}
+
+/// The name in the text model of a wrapper: `language_model.model.norm.weight` or
+/// `model.language_model.norm.weight`.
+fn unwrapped(name: &str) -> String {
+    name.replacen("language_model.", "", 1)
+}
+
 /// Every rule of an architecture.
 pub fn rules(arch: &Architecture) -> impl Iterator<Item = &'static TensorRule> {
     arch.hf_tensors.iter().copied().flatten()
@@ -305,8 +318,7 @@ pub fn rules(arch: &Architecture) -> impl Iterator<Item = &'static TensorRule> {
 
 /// The rule that fits a checkpoint's tensor name.
 pub fn match_name(arch: &Architecture, name: &str) -> Option<Match> {
-    // The text model of a wrapper: `language_model.model.norm.weight` or `model.language_model.norm.weight`.
-    let unwrapped = name.replacen("language_model.", "", 1);
+    let unwrapped = unwrapped(name);
     let groups = || arch.hf_tensors.iter().copied().chain([LEFT_OUT]);
     let find = |name: &str| {
         groups()
@@ -373,6 +385,8 @@ mod tests {
         }
         let m = match_name(arch(), "model.layers.0.self_attn.q_proj.input_scale").expect("known name");
         assert_eq!(m.companion, Some(Part::InputScale));
+        assert_eq!(layer("language_model.model.layers.7.made_up"), Some(7));
+        assert_eq!(layer("vision_model.model.layers.7.made_up"), None);
         assert!(match_name(arch(), "model.visual.blocks.3.norm.weight").is_some());
         for unknown in [
             "model.layers.x.mlp.gate.weight",

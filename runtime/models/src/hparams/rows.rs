@@ -177,7 +177,7 @@ impl Row {
     }
 }
 
-/// A setting of rotations that are scaled by YaRN.
+/// A setting of rotations that are scaled by `YaRN`.
 const fn yarn(key: &'static str, names: &'static [&'static str], slot: Slot) -> Row {
     Row::new(
         key,
