@@ -173,7 +173,7 @@ fn advice(tensor: &PlannedTensor, view: &View, len: u64) -> ReadAdvice {
         at_once: if view.transpose {
             n_rows.saturating_mul(row_bytes).min(TRANSPOSED_AT_ONCE)
         } else {
-            0
+            view.stored.rows_at_once().saturating_mul(row_bytes)
         },
         // The rows at both ends of a read may be wanted in part, and are made whole.
         memory: elems
@@ -197,7 +197,7 @@ fn chunk_rows(view: &View) -> u64 {
     if view.transpose {
         return u64::MAX;
     }
-    (CHUNK_ELEMS / view.n_cols().max(1)).max(1)
+    (CHUNK_ELEMS / view.n_cols().max(1)).max(view.stored.rows_at_once())
 }
 
 /// A tensor's rows.
@@ -222,13 +222,10 @@ impl Rows<'_> {
             let end = first + view.n_rows() * row_bytes;
             let part = wanted.start.max(first)..wanted.end.min(end);
             if part.start < part.end {
-                let rows = (part.start - first) / row_bytes..(part.end - first).div_ceil(row_bytes);
-                let step = if is_copy(self.tensor, view) {
-                    u64::MAX
-                } else {
-                    chunk_rows(view)
-                };
-                for rows in chunks(rows, step) {
+                let (start, end) = (part.start - first, part.end - first);
+                let rows = start / row_bytes..end.div_ceil(row_bytes);
+                let whole = start.div_ceil(row_bytes)..end / row_bytes;
+                for rows in self.pieces(view, rows, whole) {
                     let place = first + rows.start * row_bytes..first + rows.end * row_bytes;
                     let cut = place.start.max(wanted.start)..place.end.min(wanted.end);
                     let out = &mut buf[(cut.start - at) as usize..(cut.end - at) as usize];
@@ -251,6 +248,24 @@ impl Rows<'_> {
             first_elem += view.n_rows() * view.n_cols();
         }
         Ok(())
+    }
+
+    /// Rows of a view in pieces that are made at once. Those that are copied go straight to where they are wanted, but for
+    /// the ones at both ends of which only a part is, which stand outside of `whole`.
+    fn pieces(
+        &self,
+        view: &View,
+        rows: Range<u64>,
+        whole: Range<u64>,
+    ) -> impl Iterator<Item = Range<u64>> + use<> {
+        let (whole, step) = match is_copy(self.tensor, view) {
+            true if whole.start < whole.end => (whole, u64::MAX),
+            true => (rows.end..rows.end, u64::MAX),
+            false => (rows.clone(), chunk_rows(view)),
+        };
+        [rows.start..whole.start, whole.clone(), whole.end..rows.end]
+            .into_iter()
+            .flat_map(move |part| chunks(part, step))
     }
 
     /// Makes all rows and forgets them.

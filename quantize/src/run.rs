@@ -410,7 +410,8 @@ impl<'a> Run<'a> {
 
     /// Whether the source's digest goes into a file that this run writes.
     fn hashes(&self) -> bool {
-        !self.job.recipe.no_source_hash && self.products.iter().any(|p| p.shards.has_first())
+        let takes = |p: &Product<'_>| p.shards.has_first() && p.plan.metadata.contains(source::SHA256);
+        self.products.iter().any(takes)
     }
 
     /// The heads come last: until then no part file can be taken for a model.

@@ -63,6 +63,10 @@ struct Tile {
 }
 
 impl Quantized for Columns {
+    fn rows_at_once(&self) -> u64 {
+        TILE_ROWS
+    }
+
     fn read(&self, files: &Files, part: Part, values: &mut [f32]) -> Result<()> {
         let width = (part.cols.end - part.cols.start) as usize;
         if width == 0 {

@@ -55,6 +55,11 @@ pub(super) trait Quantized: std::fmt::Debug + Send + Sync {
     /// The values of a part, row behind row.
     fn read(&self, files: &Files, part: Part, values: &mut [f32]) -> Result<()>;
 
+    /// Rows that are best read together.
+    fn rows_at_once(&self) -> u64 {
+        1
+    }
+
     /// The GGUF type that holds the same values, but for a factor of the whole matrix.
     fn repack(&self) -> Option<&'static Format> {
         None
@@ -89,6 +94,14 @@ impl Stored {
             n_cols: values.len() as u64,
             repacked: false,
             storage: Storage::Memory(values.into()),
+        }
+    }
+
+    /// Rows that are best read together: more than one where rows of the matrix are columns of what is stored.
+    pub(crate) fn rows_at_once(&self) -> u64 {
+        match &self.storage {
+            Storage::Quantized { stack, .. } => stack.rows_at_once(),
+            Storage::Plain(_) | Storage::Inverse(_) | Storage::Memory(_) => 1,
         }
     }
 

@@ -187,6 +187,11 @@ impl Outputs {
             })
     }
 
+    /// Flushes what was written to disk, beside writes that go on: what is there early need not be waited for at the end.
+    pub fn flush(&self) -> Result<()> {
+        self.files.iter().try_for_each(Output::flush)
+    }
+
     /// Flushes an output to disk and closes it; a later write opens it again.
     pub fn close(&self, output: usize) -> Result<()> {
         self.files[output].close()

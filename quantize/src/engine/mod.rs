@@ -11,7 +11,7 @@ mod task;
 
 use std::collections::HashSet;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use gguf::GgufFile;
@@ -36,6 +36,11 @@ const TASK_BYTES: u64 = 2 << 20;
 pub(crate) const FIRST_CHECKPOINT: Duration = Duration::from_millis(100);
 /// Time between two notes at most.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(10);
+
+/// Bytes of the source behind which what was made of them is given to the disk.
+const FLUSH_BYTES: u64 = 64 << 20;
+/// Time between looks at whether there are so many.
+const FLUSH_PAUSE: Duration = Duration::from_millis(10);
 
 /// Where a tensor goes: the output by its number, and the byte in it.
 pub(crate) type Place = (usize, u64);
@@ -81,8 +86,22 @@ struct Shared {
     /// When the last checkpoint was, and the time to the next.
     checkpoint: Mutex<(Instant, Duration)>,
     stop: AtomicBool,
+    /// Bytes that were read.
+    read: AtomicU64,
+    /// Whether all threads are through.
+    ended: AtomicBool,
     /// The first thing that went wrong, by the task's place.
     failure: Mutex<Option<(u64, Failure)>>,
+}
+
+/// Tells a thread that the work is at its end, when dropped.
+struct End<'a>(&'a AtomicBool, std::thread::Thread);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.unpark();
+    }
 }
 
 impl Work<'_> {
@@ -97,11 +116,35 @@ impl Work<'_> {
             done: Mutex::new(Done::new(done)),
             checkpoint: Mutex::new((Instant::now(), self.first_checkpoint)),
             stop: AtomicBool::new(false),
+            read: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
             failure: Mutex::new(None),
         };
-        pool.broadcast(|_| self.work(&shared));
+        let flushed = std::thread::scope(|scope| {
+            let flusher = scope.spawn(|| self.flush(&shared));
+            // Also where a worker panics, so that nobody waits for it.
+            let end = End(&shared.ended, flusher.thread().clone());
+            pool.broadcast(|_| self.work(&shared));
+            drop(end);
+            flusher.join().expect("flushing does not panic")
+        });
         let failure = shared.failure.into_inner().expect("no thread panicked");
-        failure.map_or(Ok(()), |(_, failure)| Err(failure))
+        failure.map_or(flushed, |(_, failure)| Err(failure))
+    }
+
+    /// Has the disk write beside the work.
+    fn flush(&self, shared: &Shared) -> Result<()> {
+        let mut flushed = 0;
+        while !shared.ended.load(Ordering::Relaxed) {
+            let done = shared.read.load(Ordering::Relaxed);
+            if done - flushed >= FLUSH_BYTES {
+                self.outputs.flush()?;
+                flushed = done;
+            } else {
+                std::thread::park_timeout(FLUSH_PAUSE);
+            }
+        }
+        Ok(())
     }
 
     fn stretches(&self, n_threads: usize) -> Result<Vec<Stretch>> {
@@ -123,6 +166,7 @@ impl Work<'_> {
             let Some(task) = next else { return };
             let result = self.one(&task, &mut scratch).and_then(|n| {
                 (self.progress)(n);
+                shared.read.fetch_add(n, Ordering::Relaxed);
                 shared
                     .done
                     .lock()

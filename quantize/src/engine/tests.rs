@@ -6,7 +6,6 @@
 )]
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 
 use clap::Parser;
 use gguf::digest::Digest;
