@@ -99,6 +99,7 @@ pub(super) fn assemble(
                 dtype: dtype("BF16"),
                 shape,
                 place: Place::Quantized(stack),
+                repacked: false,
             };
             tensors.push((entry.data.file, tensor));
         }
@@ -114,6 +115,7 @@ pub(super) fn assemble(
             dtype: entry.data.dtype,
             shape: entry.shape.clone(),
             place: Place::Plain(entry.data),
+            repacked: false,
         };
         tensors.push((entry.data.file, tensor));
     }

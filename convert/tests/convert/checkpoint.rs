@@ -94,6 +94,8 @@ impl Checkpoint {
         add(&layer("self_attn.k_proj.weight"), &[16, N_EMBD]);
         add(&layer("self_attn.v_proj.weight"), &[16, N_EMBD]);
         add(&layer("self_attn.o_proj.weight"), &[N_EMBD, 32]);
+        // Tensors are taken by file and name, so that only shards of sorted names keep the order.
+        tensors.sort_by(|a, b| a.name.cmp(&b.name));
         Self {
             config: config(),
             tokenizer: tokenizer(),
