@@ -1,6 +1,6 @@
 //! `SentencePiece` BPE: from `tokenizer.model`, or from tokenizer.json.
 
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashMap, HashMapExt, HashSet};
 use serde_json::Value as Json;
 
 use super::content::{Content, Family, OwnIds};
@@ -98,6 +98,7 @@ pub(super) fn from_json(tokenizer: TokenizerJson, notes: &mut Vec<String>) -> Re
     };
     vocab.sort_by_key(|&(_, id)| id);
     let mut ranks = merge_ranks(&vocab, &model.merges)?;
+    let added_ids: HashSet<u64> = added_tokens.iter().map(|t| t.id).collect();
     let mut own_ids = OwnIds::default();
     let mut next = model.merges.len();
     let mut tokens = Vec::with_capacity(vocab.len());
@@ -110,7 +111,7 @@ pub(super) fn from_json(tokenizer: TokenizerJson, notes: &mut Vec<String>) -> Re
         } else {
             TokenType::Normal
         };
-        let is_added = added_tokens.iter().any(|t| t.id == id);
+        let is_added = added_ids.contains(&id);
         let score = match ranks[at].take() {
             Some(rank) => -(rank as f32),
             None if kind == TokenType::Normal && !is_added => {

@@ -256,16 +256,17 @@ impl Built {
     }
 }
 
-/// Adds tokens that are found wherever their text is, and by it alone.
+/// Adds tokens that are found wherever their text is, and by it alone. Two calls for all of them: each builds the
+/// search anew.
 pub(super) fn add_tokens(tokenizer: &mut Tokenizer, added: &[AddedToken]) -> tokenizers::Result<()> {
-    for token in added.iter().filter(|t| !t.content.is_empty()) {
-        let new = HfToken::from(token.content.clone(), token.special).normalized(false);
-        if token.special {
-            tokenizer.add_special_tokens([new])?;
-        } else {
-            tokenizer.add_tokens([new])?;
-        }
-    }
+    let of = |special: bool| {
+        let some = added
+            .iter()
+            .filter(move |t| t.special == special && !t.content.is_empty());
+        some.map(move |t| HfToken::from(t.content.clone(), special).normalized(false))
+    };
+    tokenizer.add_special_tokens(of(true))?;
+    tokenizer.add_tokens(of(false))?;
     Ok(())
 }
 
