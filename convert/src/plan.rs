@@ -20,7 +20,7 @@ use crate::overrides::Overrides;
 use crate::repack::Keep;
 use crate::source::{Method, Weights, read_json};
 use crate::view::View;
-use crate::vocab::Vocabulary;
+use crate::vocab::{self, SourceTokenizer, Vocabulary};
 
 const CONFIG: &str = "config.json";
 
@@ -85,6 +85,9 @@ pub struct Plan {
     /// The model's name, if it has one, and its size label, for file names.
     name: Option<String>,
     size_label: String,
+    /// The tokenizer that was found: its file and kind.
+    pub tokenizer: String,
+    source_tokenizer: SourceTokenizer,
     pub(crate) files: Vec<Arc<dyn Source>>,
     pub(crate) tensors: Vec<PlannedTensor>,
 }
@@ -128,6 +131,7 @@ impl Plan {
             metadata.set(key, value.clone());
         }
         metadata.set(gguf::key::QUANTIZATION_VERSION, Value::U32(2));
+        let (tokenizer, source_tokenizer) = (vocabulary.describe(), vocabulary.source());
         notes.extend(vocabulary.metadata(&model.config, model.hparams.n_vocab as u64, &mut metadata)?);
         overrides.apply(&mut metadata)?;
         let (specs, tensors) = typed(outputs, outtype, &options.wide, &mut notes)?;
@@ -141,9 +145,20 @@ impl Plan {
             dir: dir.to_owned(),
             name,
             size_label,
+            tokenizer,
+            source_tokenizer,
             files: weights.files,
             tensors,
         })
+    }
+
+    /// Compares the vocabulary of an output, by its metadata, with the checkpoint's own tokenizer on hard texts
+    /// and on every added token. Gives what the user should know.
+    ///
+    /// # Errors
+    /// The first text whose ids differ.
+    pub fn verify_vocabulary(&self, metadata: &Metadata) -> Result<Vec<String>> {
+        vocab::verify(&self.source_tokenizer, metadata)
     }
 
     /// The name for a file of this type where only a folder is given.

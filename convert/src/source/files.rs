@@ -21,7 +21,7 @@ const WORDS: &[(&str, &str)] = &[
 
 /// Reads a JSON file that must be there.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    parse(path, &read(path)?)
+    parse(path, &read_bytes(path)?)
 }
 
 /// Reads a JSON file; `None` if there is none.
@@ -35,15 +35,21 @@ pub(crate) fn read_json_if_there<T: DeserializeOwned>(path: &Path) -> Result<Opt
 
 /// Reads a text file; `None` if there is none.
 pub(crate) fn read_text_if_there(path: &Path) -> Result<Option<String>> {
-    if !path.exists() {
-        return Ok(None);
+    if path.exists() {
+        read_text(path).map(Some)
+    } else {
+        Ok(None)
     }
-    String::from_utf8(read(path)?)
-        .map(Some)
+}
+
+/// Reads a text file that must be there.
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    String::from_utf8(read_bytes(path)?)
         .map_err(|e| Error::mismatch(format!("`{}`", path.display()), "UTF-8 text", e.utf8_error()))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
+/// Reads a small file of any kind, which must be there.
+pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     let meta = std::fs::metadata(path).map_err(|e| Error::io("open", path, e))?;
     if !meta.is_file() {
         return Err(Error::io("read", path, "it is not a regular file"));

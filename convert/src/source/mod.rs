@@ -22,7 +22,7 @@ use gguf::source::Source;
 use gguf_blocks::Format;
 use serde_json::Value as Json;
 
-pub(crate) use files::{read_json, read_json_if_there, read_text_if_there};
+pub(crate) use files::{read_bytes, read_json, read_json_if_there, read_text, read_text_if_there};
 pub(crate) use method::Method;
 pub(crate) use safetensors::Dtype;
 pub(crate) use stored::Stored;

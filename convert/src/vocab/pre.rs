@@ -3,8 +3,8 @@
 use gguf_models::vocab::{self, PreTokenizer};
 use serde_json::Value as Json;
 
-use super::TOKENIZER;
 use super::tokenizer::TokenizerJson;
+use super::{TOKENIZER, steps};
 use crate::Result;
 use crate::error::Error;
 
@@ -30,13 +30,6 @@ pub(super) fn recognise(
     name: Option<&str>,
     notes: &mut Vec<String>,
 ) -> Result<&'static PreTokenizer> {
-    let kind = tokenizer.model.kind.as_deref().unwrap_or("BPE");
-    if kind != "BPE" {
-        return Err(Error::unsupported(
-            format!("{TOKENIZER}: model type `{kind}`"),
-            "BPE is",
-        ));
-    }
     let mut section = Section::default();
     section.read(&tokenizer.pre_tokenizer);
     let patterns: Vec<&str> = section.patterns.iter().map(String::as_str).collect();
@@ -46,15 +39,10 @@ pub(super) fn recognise(
         None
     };
     let Some(name) = name else {
-        require_byte_level(&section)?;
         notes.extend(differences(&section, tokenizer));
         return known.ok_or_else(|| unknown(&section, &patterns));
     };
-    let named = vocab::by_name(name).ok_or_else(|| {
-        let near = near_names(name).join("`, `");
-        let expected = format!("a name that `--help` lists, the nearest are `{near}`");
-        Error::argument("--pre", expected, name)
-    })?;
+    let named = by_name(name)?;
     if let Some(known) = known.filter(|k| k.patterns != named.patterns) {
         notes.push(format!(
             "the patterns of {TOKENIZER} are those of `{}`, not of `{name}`",
@@ -62,6 +50,15 @@ pub(super) fn recognise(
         ));
     }
     Ok(named)
+}
+
+/// The pre-tokenizer that `--pre` names.
+pub(super) fn by_name(name: &str) -> Result<&'static PreTokenizer> {
+    vocab::by_name(name).ok_or_else(|| {
+        let near = near_names(name).join("`, `");
+        let expected = format!("a name that `--help` lists, the nearest are `{near}`");
+        Error::argument("--pre", expected, name)
+    })
 }
 
 /// Names that a message offers for one that is unknown.
@@ -102,21 +99,26 @@ fn best(patterns: &[&str], tokenizer: &TokenizerJson) -> Option<&'static PreToke
         .or_else(|| vocab::by_patterns(patterns))
 }
 
-fn require_byte_level(section: &Section) -> Result<()> {
-    if section.byte_level {
-        return Ok(());
-    }
-    let steps = if section.unknown.is_empty() {
-        "no such step"
-    } else {
-        &section.unknown.join(", ")
-    };
+/// Whether words become bytes: the pre-tokenizer says so, or else the decoder.
+pub(super) fn is_byte_level(tokenizer: &TokenizerJson) -> bool {
+    let mut section = Section::default();
+    section.read(&tokenizer.pre_tokenizer);
+    section.byte_level || steps(&tokenizer.decoder, "decoders").any(|step| step["type"] == "ByteLevel")
+}
+
+/// The refusal of BPE over characters that are neither bytes nor have blanks for their sign.
+pub(super) fn no_byte_level(tokenizer: &TokenizerJson) -> Error {
+    let kinds: Vec<_> = steps(&tokenizer.pre_tokenizer, "pretokenizers")
+        .map(|step| format!("`{}`", step["type"].as_str().unwrap_or_default()))
+        .collect();
     let object = format!("{TOKENIZER} `pre_tokenizer`");
-    Err(Error::mismatch(
-        object,
-        "a step `ByteLevel`, as other kinds of BPE are not supported",
-        steps,
-    ))
+    let expected = "a step `ByteLevel`, or blanks written as their sign; no other BPE has a form in GGUF";
+    let found = if kinds.is_empty() {
+        "no such step".to_owned()
+    } else {
+        kinds.join(", ")
+    };
+    Error::mismatch(object, expected, found)
 }
 
 /// What the output will do otherwise than the checkpoint's tokenizer.
@@ -127,9 +129,10 @@ fn differences(section: &Section, tokenizer: &TokenizerJson) -> Vec<String> {
             "{TOKENIZER} puts a blank in front of text, the output does not"
         ));
     }
-    let mut kinds = Vec::new();
-    normalizers(&tokenizer.normalizer, &mut kinds);
-    kinds.retain(|kind| *kind != "NFC");
+    let kinds: Vec<_> = steps(&tokenizer.normalizer, "normalizers")
+        .filter_map(|step| step["type"].as_str())
+        .filter(|kind| *kind != "NFC")
+        .collect();
     if !kinds.is_empty() {
         let kinds = kinds.join("`, `");
         notes.push(format!(
@@ -137,20 +140,6 @@ fn differences(section: &Section, tokenizer: &TokenizerJson) -> Vec<String> {
         ));
     }
     notes
-}
-
-/// Types of the normalizer's steps.
-fn normalizers<'a>(step: &'a Json, kinds: &mut Vec<&'a str>) {
-    match step["type"].as_str() {
-        Some("Sequence") => {
-            let steps = step["normalizers"].as_array().map_or(&[][..], Vec::as_slice);
-            for step in steps {
-                normalizers(step, kinds);
-            }
-        }
-        Some(kind) => kinds.push(kind),
-        None => {}
-    }
 }
 
 fn unknown(section: &Section, patterns: &[&str]) -> Error {

@@ -5,7 +5,9 @@ use gguf_models::vocab::PreTokenizer;
 use serde_json::Value as Json;
 
 use super::TOKENIZER_CONFIG;
-use super::tokenizer::TokenizerJson;
+use super::content::OwnIds;
+use super::token::Token;
+use super::tokenizer::AddedToken;
 use crate::Result;
 use crate::error::Error;
 
@@ -21,44 +23,103 @@ const KINDS: &[(&str, &str)] = &[
     ("mask", "mask"),
 ];
 
-/// GGUF name and id of each special token: by the text in `tokenizer_config.json`, then by the id in
-/// `config.json` for those without.
-pub(super) fn ids(
-    tokenizer: &TokenizerJson,
-    config: &Json,
-    model_config: &Json,
-    n_rows: u64,
-    notes: &mut Vec<String>,
-) -> Result<Vec<(&'static str, u32)>> {
-    let mut ids: Vec<(&'static str, u32)> = Vec::new();
-    for &(kind, key) in KINDS {
-        let Some(text) = token_text(config, kind) else {
-            continue;
-        };
-        match tokenizer.added_tokens.iter().find(|t| t.content == text) {
-            Some(token) => ids.push((key, narrow(kind, token.id)?)),
-            None => notes.push(format!(
-                "`{kind}_token` of {TOKENIZER_CONFIG} is left out: `{}` is no added token",
-                text.escape_debug()
-            )),
-        }
+/// Where special tokens are looked for.
+pub(super) struct Finder<'a> {
+    /// Tokens that are found by their text.
+    pub(super) added: &'a [AddedToken],
+    /// All tokens.
+    pub(super) tokens: &'a [Token],
+    /// `tokenizer_config.json`.
+    pub(super) config: &'a Json,
+    /// Of tokenizer.json.
+    pub(super) post_processor: &'a Json,
+}
+
+/// Tokens that GLM's conversations are built of; its template ends turns with two of them.
+const GLM: [&str; 5] = ["[gMASK]", "<sop>", "<|user|>", "<|observation|>", "<|endoftext|>"];
+
+impl Finder<'_> {
+    /// The id of a token by its text: that of the added one, or of one of the vocabulary.
+    fn id(&self, text: &str) -> Option<u64> {
+        let added = self.added.iter().find(|t| t.content == text).map(|t| t.id);
+        added.or_else(|| self.tokens.iter().find(|t| t.text == text).map(|t| t.id))
     }
-    for &(kind, key) in KINDS {
-        let Some(id) = config_id(model_config, kind)? else {
-            continue;
-        };
-        if ids.iter().any(|(k, _)| *k == key) {
-            continue;
+
+    /// GGUF name and id of each special token: by the text in `tokenizer_config.json`, then by the id in
+    /// `config.json`, then by that of the tokenizer's own file.
+    pub(super) fn ids(
+        &self,
+        model_config: &Json,
+        own: OwnIds,
+        is_word_piece: bool,
+        n_rows: u64,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<(&'static str, u32)>> {
+        let mut ids: Vec<(&'static str, u32)> = Vec::new();
+        for &(kind, key) in KINDS {
+            let Some(text) = token_text(self.config, kind) else {
+                continue;
+            };
+            match self.id(text) {
+                Some(id) => ids.push((key, narrow(kind, id)?)),
+                None => notes.push(format!(
+                    "`{kind}_token` of {TOKENIZER_CONFIG} is left out: `{}` is no token",
+                    text.escape_debug()
+                )),
+            }
         }
-        if id < n_rows {
-            ids.push((key, narrow(kind, id)?));
-        } else {
-            notes.push(format!(
-                "`{kind}_token_id` of config.json is left out: {id} is no token"
-            ));
+        for &(kind, key) in KINDS {
+            let Some(id) = config_id(model_config, kind)? else {
+                continue;
+            };
+            if ids.iter().any(|(k, _)| *k == key) {
+                continue;
+            }
+            if id < n_rows {
+                ids.push((key, narrow(kind, id)?));
+            } else {
+                notes.push(format!(
+                    "`{kind}_token_id` of config.json is left out: {id} is no token"
+                ));
+            }
         }
+        let own = [
+            ("bos", own.bos),
+            ("eos", own.eos),
+            ("unknown", own.unk),
+            ("padding", own.pad),
+        ];
+        for (key, id) in own {
+            if let Some(id) = id.filter(|&id| id < n_rows && ids.iter().all(|(k, _)| *k != key)) {
+                ids.push((key, narrow(key, id)?));
+            }
+        }
+        self.conversation(&mut ids)?;
+        // BERT's mark in front of a text is what loaders call BOS.
+        let cls = ids.iter().find(|(key, _)| *key == "cls").map(|&(_, id)| id);
+        if let Some(id) = cls.filter(|_| is_word_piece && ids.iter().all(|(key, _)| *key != "bos")) {
+            ids.push(("bos", id));
+        }
+        Ok(ids)
     }
-    Ok(ids)
+
+    /// Ends of turns that only the template knows.
+    fn conversation(&self, ids: &mut Vec<(&'static str, u32)>) -> Result<()> {
+        let place = |text: &str| self.added.iter().find(|t| t.content == text).map(|t| t.id);
+        if let [Some(_), Some(_), Some(user), Some(observation), Some(end)] = GLM.map(place) {
+            for (key, id) in [("eot", user), ("unknown", end), ("eom", observation)] {
+                ids.retain(|(k, _)| *k != key);
+                ids.push((key, narrow(key, id)?));
+            }
+        }
+        Ok(())
+    }
+
+    /// Which special tokens are put around text, for those where something says so. `tokenizer_config.json` says
+    /// it, or the template that the tokenizer puts text into. `pre` is that of byte-level BPE.
+    pub(super) fn flags(&self, pre: Option<&PreTokenizer>) -> Vec<(&'static str, bool)> {
+        flags(self.config, self.post_processor, pre)
+    }
 }
 
 /// The id in `config.json`; a list, as generation takes it, says nothing of the vocabulary.
@@ -115,15 +176,8 @@ fn token_text<'a>(config: &'a Json, kind: &str) -> Option<&'a str> {
     token.as_str().or_else(|| token["content"].as_str())
 }
 
-/// Which special tokens are put around text, for those where something says so. `tokenizer_config.json` says
-/// it, or the template that the tokenizer puts text into.
-pub(super) fn added(
-    tokenizer: &TokenizerJson,
-    config: &Json,
-    pre: &PreTokenizer,
-) -> Vec<(&'static str, bool)> {
+pub(super) fn flags(config: &Json, post: &Json, pre: Option<&PreTokenizer>) -> Vec<(&'static str, bool)> {
     let told = |kind: &str| config[format!("add_{kind}_token")].as_bool();
-    let post = &tokenizer.post_processor;
     let [mut bos, mut eos, mut sep] = [None; 3];
     match processor(post, "RobertaProcessing").or_else(|| processor(post, "TemplateProcessing")) {
         Some(p) if p["type"] == "RobertaProcessing" => [bos, eos, sep] = [Some(true); 3],
@@ -141,7 +195,9 @@ pub(super) fn added(
         None => {}
     }
     // Some pre-tokenizers put BOS in front unless the file says otherwise.
-    let bos = told("bos").or(bos).or(pre.add_bos.then_some(false));
+    let bos = told("bos")
+        .or(bos)
+        .or(pre.is_some_and(|p| p.add_bos).then_some(false));
     let flags = [
         ("bos", bos),
         ("eos", told("eos").or(eos)),

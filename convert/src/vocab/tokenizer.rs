@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use serde_json::Value as Json;
 
 /// tokenizer.json.
-#[derive(Debug, serde::Deserialize)]
+#[derive(Debug, Default, serde::Deserialize)]
 #[serde(expecting = "an object with a `model`")]
 pub(crate) struct TokenizerJson {
     #[serde(default)]
@@ -17,11 +17,13 @@ pub(crate) struct TokenizerJson {
     pub(crate) pre_tokenizer: Json,
     #[serde(default)]
     pub(crate) post_processor: Json,
+    #[serde(default)]
+    pub(crate) decoder: Json,
     pub(crate) model: Model,
 }
 
 /// A token that is not made by merging.
-#[derive(Debug, serde::Deserialize)]
+#[derive(Clone, Debug, serde::Deserialize)]
 #[serde(expecting = "an added token: an object with `id` and `content`")]
 pub(crate) struct AddedToken {
     pub(crate) id: u64,
@@ -31,7 +33,7 @@ pub(crate) struct AddedToken {
 }
 
 /// The tokenizer's model.
-#[derive(Debug, serde::Deserialize)]
+#[derive(Debug, Default, serde::Deserialize)]
 #[serde(expecting = "the tokenizer's model: an object with `vocab` and `merges`")]
 pub(crate) struct Model {
     /// `BPE`, `Unigram`, ..; old files leave `BPE` out.
@@ -39,38 +41,68 @@ pub(crate) struct Model {
     pub(crate) kind: Option<String>,
     #[serde(default)]
     pub(crate) ignore_merges: Option<bool>,
-    #[serde(default, deserialize_with = "vocab")]
-    pub(crate) vocab: Vec<(String, u64)>,
+    /// Whether characters without a token become tokens of bytes.
+    #[serde(default)]
+    pub(crate) byte_fallback: Option<bool>,
+    /// Text of the token of what has no token, in BPE and `WordPiece`.
+    #[serde(default)]
+    pub(crate) unk_token: Option<String>,
+    /// Its id, in Unigram.
+    #[serde(default)]
+    pub(crate) unk_id: Option<u64>,
+    /// What marks a token inside a word, in `WordPiece`.
+    #[serde(default)]
+    pub(crate) continuing_subword_prefix: Option<String>,
+    #[serde(default)]
+    pub(crate) vocab: Vocab,
     /// As GGUF has them: two parts with a blank between.
     #[serde(default, deserialize_with = "merges")]
     pub(crate) merges: Vec<String>,
 }
 
-/// The vocabulary as pairs. Of other models than BPE it is a list, which is passed over: the model's type says
-/// enough.
-fn vocab<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<(String, u64)>, D::Error> {
-    struct Pairs;
-    impl<'de> Visitor<'de> for Pairs {
-        type Value = Vec<(String, u64)>;
+/// The tokens of a model.
+#[derive(Debug)]
+pub(crate) enum Vocab {
+    /// Text and id.
+    Ids(Vec<(String, u64)>),
+    /// Text and score, in order of the ids.
+    Scores(Vec<(String, f32)>),
+}
 
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object of tokens and ids")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut pairs = Vec::new();
-            while let Some(pair) = map.next_entry()? {
-                pairs.push(pair);
-            }
-            Ok(pairs)
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-            while seq.next_element::<IgnoredAny>()?.is_some() {}
-            Ok(Vec::new())
-        }
+impl Default for Vocab {
+    fn default() -> Self {
+        Self::Ids(Vec::new())
     }
-    d.deserialize_any(Pairs)
+}
+
+impl<'de> Deserialize<'de> for Vocab {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Tokens;
+        impl<'de> Visitor<'de> for Tokens {
+            type Value = Vocab;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of tokens and ids, or a list of tokens and scores")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vocab, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Vocab::Ids(pairs))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vocab, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = seq.next_element()? {
+                    pairs.push(pair);
+                }
+                Ok(Vocab::Scores(pairs))
+            }
+        }
+        d.deserialize_any(Tokens)
+    }
 }
 
 fn merges<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<String>, D::Error> {
