@@ -39,6 +39,9 @@ pub struct Args {
     /// Leave out layers that predict further tokens, for architectures that can have them
     #[arg(long)]
     pub no_mtp: bool,
+    /// Write metadata and vocabulary, and no tensors
+    #[arg(long)]
+    pub vocab_only: bool,
     /// Keep all quantized weights of the checkpoint that a GGUF type holds without a change: MXFP4 and NVFP4 (which
     /// auto keeps, too), and INT4 in groups of 32 as Q4_0 where F16 holds its scales
     #[arg(long)]

@@ -24,6 +24,9 @@ use crate::vocab::{self, SourceTokenizer, Vocabulary};
 
 const CONFIG: &str = "config.json";
 
+/// What stands for the size of a file without tensors.
+const VOCAB_ONLY: &str = "vocab";
+
 /// How many findings a message lists.
 const N_SHOWN: usize = 3;
 
@@ -40,6 +43,8 @@ pub struct Options {
     pub metadata: Option<PathBuf>,
     /// Whether layers that predict further tokens are left out.
     pub no_mtp: bool,
+    /// Whether the output has metadata and a vocabulary only.
+    pub vocab_only: bool,
     /// Whether all quantized forms are kept that a GGUF type holds.
     pub repack: bool,
     /// Tensors of the output, by name, that are kept in the checkpoint's type or F32.
@@ -108,11 +113,19 @@ impl Plan {
         let arch = architecture(&config)?;
         let config = hf::text_config(&config)?;
         let vocabulary = Vocabulary::read(dir, options.pre.as_deref())?;
-        let weights = Weights::open(dir, &config)?;
+        let weights = if options.vocab_only {
+            Weights::default()
+        } else {
+            Weights::open(dir, &config)?
+        };
         let outtype = OutType::resolve(&options.outtype, &weights)?;
         let keep = options.keep();
         let file_type = keep.file_type(&weights).unwrap_or(outtype.file_type);
-        let model = Model::new(arch, config, &weights, file_type.id, options.no_mtp)?;
+        let model = if options.vocab_only {
+            Model::without_weights(arch, config, file_type.id, vocabulary.n_tokens())?
+        } else {
+            Model::new(arch, config, &weights, file_type.id, options.no_mtp)?
+        };
 
         let mut notes = weights.notes.clone();
         notes.extend(model.notes);
@@ -124,7 +137,11 @@ impl Plan {
         let shapes: Vec<_> = outputs.iter().map(|o| (o.name.as_str(), o.shape)).collect();
         let asked = options.model_name.as_deref().or_else(|| overrides.name());
         let name = asked.map(str::to_owned).or_else(|| name::from_folder(dir));
-        let size_label = name::size_label(shapes.into_iter(), model.hparams.n_expert);
+        let size_label = if options.vocab_only {
+            VOCAB_ONLY.to_owned()
+        } else {
+            name::size_label(shapes.into_iter(), model.hparams.n_expert)
+        };
 
         let mut metadata = general(arch, name.clone(), size_label.clone());
         for (key, value) in model.params.iter() {
@@ -216,6 +233,27 @@ impl Model {
             hparams,
             outputs,
             notes,
+        })
+    }
+}
+
+impl Model {
+    /// What the settings say, for a file without tensors. It has as many tokens as the settings say, and at least those
+    /// of the tokenizer.
+    ///
+    /// # Errors
+    /// Settings that do not fit the architecture, or each other.
+    fn without_weights(arch: &Architecture, config: Json, file_type: u32, n_tokens: u64) -> Result<Self> {
+        let mut params = Metadata::new();
+        hf::metadata(arch, &config, file_type, &mut params)?;
+        let of_config = hf::lookup(&config, "vocab_size").and_then(hf::whole_number);
+        let hparams = with_vocab_size(arch, &params, of_config.unwrap_or(0).max(n_tokens))?;
+        Ok(Self {
+            config,
+            params,
+            hparams,
+            outputs: Vec::new(),
+            notes: Vec::new(),
         })
     }
 }

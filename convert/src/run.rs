@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gguf::GgufFile;
+use gguf::{GgufFile, Value};
 use gguf_cli::{Failure, Result, print_data, print_json, say, warn};
 use gguf_models::{arch, check};
 use gguf_quantize::{Arrangement, Job, Kind, Results, Run, Target};
@@ -34,6 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         pre: args.pre.clone(),
         metadata: args.metadata.clone(),
         no_mtp: args.no_mtp,
+        vocab_only: args.vocab_only,
         repack: args.repack,
         wide: Vec::new(),
     };
@@ -46,12 +47,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     plan.notes.iter().for_each(|note| warn(note));
     let checkpoint = Checkpoint::new(plan)?;
+    let verifies = args.work.verifies() && !args.work.dry_run;
+    if verifies {
+        // Before the work: a vocabulary that gives other ids makes all of it useless.
+        let notes = checkpoint.plan.verify_vocabulary(&checkpoint.file.metadata)?;
+        notes.iter().for_each(|note| warn(note));
+    }
     let job = job(args, goal, &checkpoint);
     let shown = |run: &Run<'_>, results: &Results<'_>| show(&checkpoint.plan, &job, run, results);
     gguf_quantize::run(&job, &|run, results| {
         // What comes out is looked at before it is called written.
-        if results.is_done() && args.work.verifies() && !args.work.is_part() {
-            run.files(0).first().map_or(Ok(()), |(first, _)| verify(first))?;
+        if results.is_done() && verifies && !args.work.is_part() {
+            let files = run.files(0);
+            let first = files.first().map(|(first, _)| first);
+            first.map_or(Ok(()), |first| verify(first, &checkpoint.file, args.vocab_only))?;
         }
         shown(run, results)
     })
@@ -60,11 +69,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Options that say nothing for the type that is asked for.
 fn check_options(args: &Args, goal: Goal) -> Result<()> {
     let Goal::Plain(name) = goal else {
-        if args.repack {
-            let what = "`--repack` keeps weights as they are, and `--outtype` asks for a file type: leave one of them out";
-            return Err(Failure::Usage(what.to_owned()));
-        }
-        return Ok(());
+        let options = [(args.repack, "--repack"), (args.vocab_only, "--vocab-only")];
+        let Some((_, option)) = options.into_iter().find(|(given, _)| *given) else {
+            return Ok(());
+        };
+        let what = format!(
+            "`{option}` encodes no weights, and `--outtype` asks for a file type: leave one of them out"
+        );
+        return Err(Failure::Usage(what));
     };
     let via = args.via.as_ref().map(|_| "--via");
     match args.recipe.first.as_deref().or(via) {
@@ -123,21 +135,32 @@ fn show(plan: &Plan, job: &Job<'_>, run: &Run<'_>, results: &Results<'_>) -> Res
     Ok(())
 }
 
-/// Opens the output and compares it with its architecture.
-fn verify(path: &Path) -> Result<()> {
+/// Opens the output and compares it with its architecture, and its vocabulary with the one that was proved.
+fn verify(path: &Path, proved: &GgufFile, vocab_only: bool) -> Result<()> {
     let file = GgufFile::open(path)?;
-    let (arch, hparams) = arch::describe(&file.metadata).map_err(Error::from)?;
-    let layout = gguf::validate::layout(&file);
-    let tensors = check::check(&file, arch, &hparams);
-    let findings: Vec<_> = layout
+    let mut findings = gguf::validate::layout(&file);
+    if !vocab_only {
+        let (arch, hparams) = arch::describe(&file.metadata).map_err(Error::from)?;
+        findings.extend(check::check(&file, arch, &hparams));
+    }
+    let mut lines: Vec<String> = findings
         .into_iter()
-        .chain(tensors)
         .filter(|f| f.severe)
         .map(|f| format!("`{}`: {}", f.object, f.what))
         .collect();
-    if findings.is_empty() {
+    let vocabulary = proved
+        .metadata
+        .iter()
+        .filter(|(key, _)| key.starts_with("tokenizer."));
+    let differs = |(key, value): &(&str, &Value)| file.metadata.get(key) != Some(*value);
+    lines.extend(
+        vocabulary
+            .filter(differs)
+            .map(|(key, _)| format!("key `{key}`: another value than was written")),
+    );
+    if lines.is_empty() {
         return Ok(());
     }
     let object = format!("`{}` read back", path.display());
-    Err(Error::mismatch(object, "no findings", shortened(&findings, N_SHOWN, "; ")).into())
+    Err(Error::mismatch(object, "no findings", shortened(&lines, N_SHOWN, "; ")).into())
 }

@@ -119,7 +119,7 @@ impl SourceTensor {
 }
 
 /// All tensors of a checkpoint: checked against the files' lengths and the index, none of them read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Weights {
     /// The safetensors files in the order in which they are visited.
     pub(crate) files: Vec<Arc<dyn Source>>,
