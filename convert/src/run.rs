@@ -51,7 +51,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     gguf_quantize::run(&job, &|run, results| {
         // What comes out is looked at before it is called written.
         if results.is_done() && args.work.verifies() && !args.work.is_part() {
-            run.files(0).first().map_or(Ok(()), |(first, _)| verify(first))?;
+            run.files(0)
+                .first()
+                .map_or(Ok(()), |(first, _)| verify(first, &checkpoint.plan))?;
         }
         shown(run, results)
     })
@@ -123,9 +125,12 @@ fn show(plan: &Plan, job: &Job<'_>, run: &Run<'_>, results: &Results<'_>) -> Res
     Ok(())
 }
 
-/// Opens the output and compares it with its architecture.
-fn verify(path: &Path) -> Result<()> {
+/// Opens the output and compares it with its architecture, and its vocabulary with the checkpoint's tokenizer.
+fn verify(path: &Path, plan: &Plan) -> Result<()> {
     let file = GgufFile::open(path)?;
+    plan.verify_vocabulary(&file.metadata)?
+        .iter()
+        .for_each(|note| warn(note));
     let (arch, hparams) = arch::describe(&file.metadata).map_err(Error::from)?;
     let layout = gguf::validate::layout(&file);
     let tensors = check::check(&file, arch, &hparams);
