@@ -1,6 +1,6 @@
 //! `gguf-convert`: from a Hugging Face checkpoint to GGUF, in any type.
 //!
-//! A checkpoint is a folder: settings in `config.json`, a tokenizer in `tokenizer.json`, and weights in
+//! A checkpoint is a folder: settings in `config.json`, a tokenizer in one of several forms, and weights in
 //! safetensors files that `model.safetensors.index.json` lists. All that is particular to an architecture comes
 //! from its description in `gguf-models`: which settings become which keys, which tensor names stand for which
 //! roles, and how stacks of experts are put together. This crate knows files, not models.
@@ -28,8 +28,12 @@
 //! AWQ and `BitNet`. The tensors decide which weights are quantized, the settings tell what tensors do not show. Rows of
 //! MXFP4, NVFP4 and symmetric INT4 groups of 32 can also be taken as the GGUF blocks that hold the same values.
 //!
+//! The vocabulary (`vocab`) comes from tokenizer.json, `tokenizer.model`, lists of ranks or vocab.json, by what these
+//! files hold. When an output is complete, its vocabulary is run beside the checkpoint's own tokenizer on hard texts
+//! and every added token, and ids that differ are an error.
+//!
 //! Refused, each with one line: quantization methods without a decoder, tensors that the architecture has no place for, settings
-//! that its description does not cover, tokenizers that are not byte-level BPE, pre-tokenizers that no name is
+//! that its description does not cover, tokenizers that GGUF has no form for, pre-tokenizers that no name is
 //! known for (unless `--pre` gives one), tokens beyond the embedding, values that are no numbers, and values that
 //! the output's type cannot hold. Code that comes with a checkpoint is never run, and no path goes into the output.
 

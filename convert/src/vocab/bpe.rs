@@ -4,6 +4,7 @@ use std::path::Path;
 
 use foldhash::{HashSet, HashSetExt};
 use gguf_models::vocab::{self, PreTokenizer};
+use rayon::prelude::*;
 
 use super::content::{Content, Family, OwnIds};
 use super::token::Token;
@@ -86,19 +87,19 @@ fn check_merges(file: &str, merges: &[String], vocab: &[(String, u64)], added: &
     let mut known = HashSet::with_capacity(vocab.len() + added.len());
     known.extend(vocab.iter().map(|(text, _)| text.as_str()));
     known.extend(added.iter().map(|token| token.content.as_str()));
-    let mut whole = String::new();
-    for merge in merges {
-        let sound = parts(merge).is_some_and(|(left, right)| {
-            whole.clear();
-            whole.extend([left, right]);
-            [left, right, &whole].iter().all(|text| known.contains(*text))
-        });
-        if !sound {
+    let unsound = merges.par_iter().find_first(|merge| {
+        let whole = |(left, right): (&str, &str)| {
+            known.contains(left) && known.contains(right) && known.contains([left, right].concat().as_str())
+        };
+        !parts(merge).is_some_and(whole)
+    });
+    match unsound {
+        None => Ok(()),
+        Some(merge) => {
             let object = format!("{file}: merge `{}`", merge.escape_debug());
-            return Err(Error::mismatch(object, "two tokens that make a token", "others"));
+            Err(Error::mismatch(object, "two tokens that make a token", "others"))
         }
     }
-    Ok(())
 }
 
 /// The two parts of a merge. A part is at least one byte, so the first blank that can divide is at 1.

@@ -112,7 +112,7 @@ pub(super) fn read(
     let content = match (form, scores) {
         (Form::Spm, Some((model, pieces))) => {
             let blanks = spm::Blanks::of(&json);
-            blanks.check(notes)?;
+            blanks.check("SentencePiece BPE", notes)?;
             let additions = spm::Additions {
                 listed: added_tokens(dir, config)?,
                 json: Some(json.added_tokens),

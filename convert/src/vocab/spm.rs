@@ -68,9 +68,9 @@ impl Blanks {
     }
 
     /// Refuses what these families cannot do, and says what they do otherwise.
-    pub(super) fn check(&self, notes: &mut Vec<String>) -> Result<()> {
+    pub(super) fn check(&self, family: &str, notes: &mut Vec<String>) -> Result<()> {
         if let Some(step) = self.unknown.first() {
-            let object = format!("{TOKENIZER} `pre_tokenizer`");
+            let object = format!("{TOKENIZER} `pre_tokenizer` of a {family} model");
             let expected = "steps that write blanks as their sign, `Metaspace` or none, as tokens do";
             return Err(Error::mismatch(object, expected, format!("`{step}`")));
         }
@@ -88,7 +88,7 @@ impl Blanks {
 /// merging by score takes the same pairs in the same order.
 pub(super) fn from_json(tokenizer: TokenizerJson, notes: &mut Vec<String>) -> Result<Content> {
     let blanks = Blanks::of(&tokenizer);
-    blanks.check(notes)?;
+    blanks.check("SentencePiece BPE", notes)?;
     let TokenizerJson {
         added_tokens, model, ..
     } = tokenizer;

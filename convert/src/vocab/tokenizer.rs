@@ -137,8 +137,18 @@ impl<'de> Deserialize<'de> for Merge {
                     return Err(serde::de::Error::invalid_length(3, &Parts));
                 }
                 // GPT-2's stand-in for the blank, which would end the part.
-                let plain = |part: String| part.replace(' ', "\u{120}");
-                Ok(Merge(format!("{} {}", plain(left), plain(right))))
+                let plain = |part: String| {
+                    if part.contains(' ') {
+                        part.replace(' ', "\u{120}")
+                    } else {
+                        part
+                    }
+                };
+                let (mut merge, right) = (plain(left), plain(right));
+                merge.reserve_exact(1 + right.len());
+                merge.push(' ');
+                merge.push_str(&right);
+                Ok(Merge(merge))
             }
         }
         d.deserialize_any(Parts)

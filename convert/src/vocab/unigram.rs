@@ -10,7 +10,7 @@ use crate::error::Error;
 
 pub(super) fn from_json(tokenizer: TokenizerJson, notes: &mut Vec<String>) -> Result<Content> {
     let blanks = Blanks::of(&tokenizer);
-    blanks.check(notes)?;
+    blanks.check("Unigram", notes)?;
     let charsmap = blanks.charsmap.as_deref().unwrap_or_default();
     let charsmap = base64::decode(charsmap).ok_or_else(|| {
         let object = format!("{TOKENIZER} `precompiled_charsmap`");

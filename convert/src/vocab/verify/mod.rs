@@ -31,9 +31,9 @@ const N_NAMES: usize = 4;
 /// # Errors
 /// The first text whose ids differ, with both lists; a vocabulary or source that cannot be run.
 pub(crate) fn verify(source: &SourceTokenizer, metadata: &Metadata) -> Result<Vec<String>> {
-    let output = GgufTokenizer::from_metadata(metadata)
-        .map_err(|e| Error::mismatch("vocabulary of the output", "one that can be run", e))?;
-    let exact = source.build()?;
+    let (output, exact) = rayon::join(|| GgufTokenizer::from_metadata(metadata), || source.build());
+    let exact = exact?;
+    let output = output.map_err(|e| Error::mismatch("vocabulary of the output", "one that can be run", e))?;
     let mut comparison = Comparison {
         source,
         output,
@@ -191,8 +191,16 @@ fn without_extras(exact: &Built, metadata: &Metadata) -> Result<Option<Built>> {
     let mut able = Tokenizer::new(tokenizer.get_model().clone());
     let steps = steps.map(|steps: Vec<Json>| json!({"type": "Sequence", "normalizers": steps}));
     set_steps(&mut able, steps, pre).map_err(failed)?;
-    add_tokens(&mut able, &exact.added).map_err(failed)?;
-    Ok(Some(Built::library(able, exact.added.clone())))
+    let types = token_types(metadata);
+    let mut added = exact.added.clone();
+    for token in &mut added {
+        // These are looked for in text as it comes, with its blanks.
+        if types.get(token.id as usize) == Some(&(TokenType::UserDefined as i32)) {
+            token.content = token.content.replace(BLANK, " ");
+        }
+    }
+    add_tokens(&mut able, &added).map_err(failed)?;
+    Ok(Some(Built::library(able, added)))
 }
 
 /// Replaces the steps before the model.

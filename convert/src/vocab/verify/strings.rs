@@ -29,7 +29,7 @@ pub(super) const HARD: &[&str] = &[
     "zero\u{200b}width\u{200d}joiner\u{feff}bom\u{a0}nbsp\u{3000}ideographic\u{2028}line",
     "\u{0}\u{1}\u{7f}\u{85}control",
     "\u{fffd}\u{10ffff}\u{e000}private",
-    "a\u{2581}b \u{2581} c",
+    "a\u{2581}b",
     "x",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "The quick brown fox jumps over the lazy dog, THE QUICK BROWN FOX; 42 times/day\n/path/to/file\n",
