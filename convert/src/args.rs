@@ -12,6 +12,7 @@ use crate::outtype::PLAIN;
 /// Reads config.json, the tokenizer and the safetensors that the index names. Nothing is written before the whole
 /// checkpoint has been checked, and outputs appear under their names only when they are complete.
 #[derive(Debug, clap::Parser)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of a command line")]
 #[command(name = "gguf-convert", version)]
 pub struct Args {
     /// Folder of the checkpoint, or the id of a repository in the hub's local cache: ORG/NAME or ORG/NAME@REVISION
@@ -23,8 +24,8 @@ pub struct Args {
     /// Output file, or a folder for a file with the default name [default: the current folder]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Type of the matrices: auto (bf16 if the checkpoint has that, else f16), f32, f16, bf16, q8_0, tq1_0 or tq2_0;
-    /// norms and routers stay f32. Or any file type of gguf-quantize, such as Q4_K_M, made in the same pass
+    /// Type of the matrices: auto (bf16 if the checkpoint has that, else f16), f32, f16, bf16, `q8_0`, `tq1_0` or `tq2_0`;
+    /// norms and routers stay f32. Or any file type of gguf-quantize, such as `Q4_K_M`, made in the same pass
     #[arg(long, value_name = "TYPE", default_value = "auto")]
     pub outtype: String,
     /// Name of the model [default: made from the folder's name]
@@ -43,7 +44,7 @@ pub struct Args {
     #[arg(long)]
     pub vocab_only: bool,
     /// Keep all quantized weights of the checkpoint that a GGUF type holds without a change: MXFP4 and NVFP4 (which
-    /// auto keeps, too), and INT4 in groups of 32 as Q4_0 where F16 holds its scales
+    /// auto keeps, too), and INT4 in groups of 32 as `Q4_0` where F16 holds its scales
     #[arg(long)]
     pub repack: bool,
     /// Type that weights are taken in before they are encoded in the types of a file type

@@ -271,7 +271,7 @@ impl Rows<'_> {
     /// Makes all rows and forgets them.
     fn holds(&self) -> Result<()> {
         let mut at = 0;
-        for view in self.tensor.views.iter() {
+        for view in &self.tensor.views {
             let len = view.n_rows() * row_bytes(self.tensor, view);
             let is_plain_copy = is_copy(self.tensor, view);
             for part in chunks(at..at + len, SCAN_BYTES) {

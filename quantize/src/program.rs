@@ -41,7 +41,9 @@ fn show(args: &Args, job: &Job<'_>, results: &Results<'_>) -> Result<()> {
     }
     if !job.work.talk.quiet {
         for (losses, summary) in results.losses().iter().zip(results.texts()) {
-            losses.iter().for_each(|line| say(line));
+            for line in losses {
+                say(line);
+            }
             say(&summary);
         }
     }

@@ -150,10 +150,10 @@ impl Plan {
         let mut tensors: Vec<(String, &TensorInfo)> = kept.collect();
         let names = tensors.iter().map(|(name, _)| name.as_str());
         let facts = Facts::new(&source, names).map_err(in_file(file.path()))?;
-        if request.arrangement != Arrangement::ByLayer {
-            tensors.sort_by_key(|(_, t)| (t.part, t.offset));
-        } else {
+        if request.arrangement == Arrangement::ByLayer {
             tensors.sort_by(|a, b| order_key(&a.0).cmp(&order_key(&b.0)));
+        } else {
+            tensors.sort_by_key(|(_, t)| (t.part, t.offset));
         }
 
         let mut planner = Planner {

@@ -124,7 +124,7 @@ pub(crate) fn write_losses(
     });
     let mut json = serde_json::to_vec_pretty(&LossFile {
         tool: concat!("gguf-quantize ", env!("CARGO_PKG_VERSION")),
-        input: gguf_cli::file_name(&job.input).into_owned(),
+        input: gguf_cli::file_name(job.input).into_owned(),
         outputs: outputs.collect(),
     })
     .expect("numbers and texts are JSON");
