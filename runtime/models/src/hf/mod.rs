@@ -337,6 +337,11 @@ pub fn match_name(arch: &Architecture, name: &str) -> Option<Match> {
 }
 
 fn match_pattern(rule: &'static TensorRule, group: usize, name: &str) -> Option<Match> {
+    // Checkpoints have names by the hundred thousand, and most rules differ in what stands behind the last number.
+    let end = rule.pattern.rsplit('}').next().unwrap_or_default();
+    if !name.ends_with(end) {
+        return None;
+    }
     let mut found = Match {
         rule,
         group,
