@@ -9,6 +9,9 @@ use crate::error::Error;
 /// The sign that stands for a blank in tokens of all families but byte-level BPE.
 pub(super) const BLANK: char = '\u{2581}';
 
+/// The same.
+pub(super) const BLANK_TEXT: &str = "\u{2581}";
+
 /// `tokenizer.ggml.token_type` of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]

@@ -14,7 +14,7 @@ use gguf_runtime::Tokenizer as GgufTokenizer;
 use serde_json::{Value as Json, json};
 use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 
-use super::token::{BLANK, TokenType};
+use super::token::{BLANK, BLANK_TEXT, TokenType};
 use crate::Result;
 use crate::error::{Error, shortened};
 pub(crate) use source::SourceTokenizer;
@@ -58,7 +58,12 @@ pub(crate) fn verify(source: &SourceTokenizer, metadata: &Metadata) -> Result<Ve
         } else if kind == Some(TokenType::Normal as i32) {
             ordinary.push(shown(&token.content));
         } else {
-            for text in strings::around(&token.content) {
+            // In text a user's token has blanks where its name has their sign.
+            let is_text = kind == Some(TokenType::UserDefined as i32);
+            let name = token
+                .content
+                .replace(BLANK, if is_text { " " } else { BLANK_TEXT });
+            for text in strings::around(&name) {
                 comparison.compare(&exact, &text)?;
             }
         }
@@ -156,7 +161,7 @@ fn without_extras(exact: &Built, metadata: &Metadata) -> Result<Option<Built>> {
             .bool(&format!("tokenizer.ggml.{key}"))?
             .unwrap_or(default))
     };
-    let blank = BLANK.to_string();
+    let blank = BLANK_TEXT;
     let escape = json!({"type": "Replace", "pattern": {"String": " "}, "content": blank});
     let prepend = json!({"type": "Prepend", "prepend": blank});
     let (steps, pre) = match metadata.string("tokenizer.ggml.model")? {

@@ -14,7 +14,7 @@ use crate::Result;
 use crate::error::Error;
 use crate::source::{read_bytes, read_json};
 use crate::vocab::sentencepiece::{Kind, Piece, SentencePiece};
-use crate::vocab::token::{BLANK, TokenType};
+use crate::vocab::token::{BLANK, BLANK_TEXT, TokenType};
 use crate::vocab::tokenizer::{AddedToken, Vocab};
 use crate::vocab::{MERGES, VOCAB, bpe, tiktoken};
 
@@ -118,7 +118,7 @@ impl SourceTokenizer {
             _ => self.merging(&model.pieces, unk)?.into(),
         };
         let mut tokenizer = Tokenizer::new(engine);
-        let blank = BLANK.to_string();
+        let blank = BLANK_TEXT;
         let mut normalizers = Vec::new();
         if !model.charsmap.is_empty() {
             // The library takes the table as base64 only.
