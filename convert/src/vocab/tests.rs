@@ -351,6 +351,14 @@ fn what_gguf_cannot_express_is_a_note() {
 }
 
 #[test]
+fn a_tokenizer_that_the_library_cannot_run_is_a_note() {
+    let mut json = all_bytes();
+    json["added_tokens"][0]["single_word"] = json!("no flag");
+    let notes = verified(&[("tokenizer.json", json)], 310, None).expect("not compared");
+    assert!(notes.len() == 1 && notes[0].contains("not compared"), "{notes:?}");
+}
+
+#[test]
 fn broken_files_are_refused_at_their_place() {
     let message = refusal(
         &[("tokenizer.json", json!("{\"model\":\n {\"vocab\": {\"a\": 0,}}}"))],

@@ -228,7 +228,16 @@ fn config() -> Json {
 fn tokenizer() -> Json {
     let regex = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     json!({
-        "added_tokens": [{"id": 9, "content": "<|e|>", "special": true}],
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": [{
+            "id": 9, "content": "<|e|>", "special": true,
+            "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+        }],
+        "normalizer": null,
+        "post_processor": null,
+        "decoder": null,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
             {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false},
             {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},

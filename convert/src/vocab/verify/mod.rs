@@ -29,10 +29,18 @@ const N_NAMES: usize = 4;
 /// Compares the source with the vocabulary of a file's metadata. Gives what the user should know.
 ///
 /// # Errors
-/// The first text whose ids differ, with both lists; a vocabulary or source that cannot be run.
+/// The first text whose ids differ, with both lists; a vocabulary that cannot be run, files that cannot be read. A
+/// source that the library does not know is no error: that nothing was compared is said.
 pub(crate) fn verify(source: &SourceTokenizer, metadata: &Metadata) -> Result<Vec<String>> {
     let (output, exact) = rayon::join(|| GgufTokenizer::from_metadata(metadata), || source.build());
-    let exact = exact?;
+    let exact = match exact {
+        Err(e @ Error::Unsupported { .. }) => {
+            return Ok(vec![format!(
+                "the vocabulary is not compared with the checkpoint's tokenizer: {e}"
+            )]);
+        }
+        exact => exact?,
+    };
     let output = output.map_err(|e| Error::mismatch("vocabulary of the output", "one that can be run", e))?;
     let mut comparison = Comparison {
         source,

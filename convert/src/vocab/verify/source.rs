@@ -199,9 +199,10 @@ impl SourceTokenizer {
         Ok(Built::library(tokenizer, self.added.clone()))
     }
 
+    /// What the library makes nothing of: it may be newer than the library.
     fn wrong(&self, e: impl std::fmt::Display) -> Error {
-        let object = format!("`{}`", self.path.display());
-        Error::mismatch(object, "a tokenizer that can be run", e)
+        let what = format!("`{}` in the `tokenizers` library", self.path.display());
+        Error::unsupported(what, e)
     }
 }
 
