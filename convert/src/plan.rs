@@ -209,7 +209,7 @@ impl Model {
         file_type: u32,
         no_mtp: bool,
     ) -> Result<Self> {
-        let mtp = resolve_mtp(arch, &mut config, weights, no_mtp);
+        let mtp = resolve_mtp(arch, &mut config, no_mtp);
         let mut params = Metadata::new();
         hf::metadata(arch, &config, file_type, &mut params)?;
         let n_rows = embedding_rows(arch, weights)?;
@@ -222,7 +222,8 @@ impl Model {
             mtp,
         };
         let mapped = mapper.map(weights, computed)?;
-        let notes = mapped.notes().collect();
+        let mut notes: Vec<_> = mapped.notes().collect();
+        notes.extend(announced_only(&hparams, weights));
         let Mapped { outputs, .. } = mapped;
         check_tied(arch, &config, &outputs)?;
         let shapes: Vec<_> = outputs.iter().map(|o| (o.name.as_str(), o.shape)).collect();
@@ -258,18 +259,33 @@ impl Model {
     }
 }
 
-/// What becomes of layers that predict further tokens. Where they are left out, the config says that there are none.
-fn resolve_mtp(arch: &Architecture, config: &mut Json, weights: &Weights, no_mtp: bool) -> Mtp {
-    const KEY: &str = "num_nextn_predict_layers";
-    let mtp = (arch.mtp)(config);
-    let n_layer = hf::lookup(config, "num_hidden_layers").and_then(hf::whole_number);
-    let is_behind = |name: &str| hf::layer(name).is_some_and(|il| n_layer.is_some_and(|n| il as u64 >= n));
-    let kept = mtp == Mtp::Kept && !no_mtp && weights.tensors.iter().any(|t| is_behind(&t.name));
-    if mtp == Mtp::Kept && !kept && hf::lookup(config, KEY).is_some() {
-        config[KEY] = 0.into();
-        return Mtp::Dropped;
+/// Where a config announces layers that predict further tokens.
+const NEXTN: &str = "num_nextn_predict_layers";
+
+/// What becomes of layers that predict further tokens. Where they are not wanted, the config says that there are none.
+fn resolve_mtp(arch: &Architecture, config: &mut Json, no_mtp: bool) -> Mtp {
+    match (arch.mtp)(config) {
+        Mtp::Kept if no_mtp => {
+            if hf::lookup(config, NEXTN).is_some() {
+                config[NEXTN] = 0.into();
+            }
+            Mtp::Dropped
+        }
+        mtp => mtp,
     }
-    mtp
+}
+
+/// A note where the last layers are announced only.
+fn announced_only(hparams: &HParams, weights: &Weights) -> Option<String> {
+    let n_main = hparams.n_layer_main();
+    let is_there = weights
+        .tensors
+        .iter()
+        .any(|t| hf::layer(&t.name).is_some_and(|il| il >= n_main));
+    (hparams.n_layer_nextn > 0 && !is_there).then(|| {
+        let n = hparams.n_layer_nextn;
+        format!("`{NEXTN}` is {n}, but the checkpoint has no tensor of such a layer: `--no-mtp` leaves it out of the count")
+    })
 }
 
 fn require_folder(dir: &Path) -> Result<()> {

@@ -211,11 +211,13 @@ impl<'a> Generic<'a> {
             );
             findings.push(self.tensor(tensor, what));
         }
-        let missing = n - found.range(..n).count() as u64;
+        // Layers that predict further tokens may be announced by their key alone; loaders pass over them.
+        let n_main = n - self.uint("nextn_predict_layers").unwrap_or(0).min(n);
+        let missing = n_main - found.range(..n_main).count() as u64;
         if missing > 0 {
             // One of the first `found.len() + 1` layers is missing.
-            let first = (0..n).find(|layer| !found.contains(layer)).unwrap_or(0);
-            let what = format!("{missing} of {n} layers have no tensors, the first is layer {first}");
+            let first = (0..n_main).find(|layer| !found.contains(layer)).unwrap_or(0);
+            let what = format!("{missing} of {n_main} layers have no tensors, the first is layer {first}");
             findings.push(self.severe("block_count", what));
         }
     }
