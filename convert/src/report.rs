@@ -15,14 +15,15 @@ const N_SHOWN: usize = 8;
 /// Characters of a text that are shown.
 const N_CHARS: usize = 72;
 
-/// The plan for people: metadata, tensors, size; of a file type the quantizer's plan.
-pub(crate) fn text(job: &Job<'_>, run: &Run<'_>, results: &Results<'_>) -> String {
+/// The plan for people: metadata, tokenizer, tensors, size, disk; of a file type the quantizer's plan.
+pub(crate) fn text(plan: &Plan, job: &Job<'_>, run: &Run<'_>, results: &Results<'_>) -> String {
     let metadata: Vec<_> = run
         .metadata(0)
         .iter()
         .map(|(key, value)| vec![key.to_owned(), preview(value, N_SHOWN, N_CHARS)])
         .collect();
     let metadata = table(&["key", "value"], &metadata, &[]);
+    let metadata = format!("{metadata}\n\ntokenizer: {}", plan.tokenizer);
     if !is_plain(job) {
         return format!("{metadata}\n\n{}", results.texts().join("\n\n"));
     }
@@ -31,10 +32,26 @@ pub(crate) fn text(job: &Job<'_>, run: &Run<'_>, results: &Results<'_>) -> Strin
         .map(|t| vec![t.name.clone(), dims(t), t.type_name(), human_bytes(t.n_bytes)])
         .collect();
     format!(
-        "{metadata}\n\n{}\n\n{}",
+        "{metadata}\n\n{}\n\n{}{}",
         table(&["tensor", "shape", "type", "size"], &tensors, &[1, 3]),
+        disk(job, run),
         summary(job, run, results)
     )
+}
+
+/// A line for the bytes that are needed and those that are there, where the system tells.
+fn disk(job: &Job<'_>, run: &Run<'_>) -> String {
+    let files = run.files(0);
+    let needed: u64 = files.iter().map(|(_, n)| n).sum();
+    let folder = gguf::atomic::folder_of(first(job, &files));
+    let line = |free| {
+        format!(
+            "disk: {needed} bytes ({}) for all outputs, {} free\n",
+            human_bytes(needed),
+            human_bytes(free)
+        )
+    };
+    gguf::atomic::free_bytes(folder).map_or_else(String::new, line)
 }
 
 /// One line: what was written, or would be.
@@ -83,6 +100,7 @@ pub(crate) fn json(plan: &Plan, job: &Job<'_>, run: &Run<'_>, results: &Results<
         "file_type": job.targets[0].type_name,
         "bytes": files.iter().map(|(_, n)| n).sum::<u64>(),
         "notes": plan.notes,
+        "tokenizer": plan.tokenizer,
         "metadata": metadata,
         "tensors": run.tensors(0).map(tensor).collect::<Vec<_>>(),
     });

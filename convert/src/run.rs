@@ -126,7 +126,7 @@ fn show(plan: &Plan, job: &Job<'_>, run: &Run<'_>, results: &Results<'_>) -> Res
         return print_json(&report::json(plan, job, run, results));
     }
     if !results.is_done() {
-        return print_data(&report::text(job, run, results));
+        return print_data(&report::text(plan, job, run, results));
     }
     if !job.work.talk.quiet {
         results.losses().iter().flatten().for_each(|line| say(line));
