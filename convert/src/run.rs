@@ -47,6 +47,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     plan.notes.iter().for_each(|note| warn(note));
     let checkpoint = Checkpoint::new(plan)?;
+    // What `--metadata` sets may contradict the tensors.
+    require_sound(&checkpoint.file, "the output as planned", args.vocab_only)?;
     let verifies = args.work.verifies() && !args.work.dry_run;
     if verifies {
         // Before the work: a vocabulary that gives other ids makes all of it useless.
@@ -135,32 +137,41 @@ fn show(plan: &Plan, job: &Job<'_>, run: &Run<'_>, results: &Results<'_>) -> Res
     Ok(())
 }
 
+/// Refuses a file that its architecture does not fit, or whose keys make no sense.
+fn require_sound(file: &GgufFile, what: &str, vocab_only: bool) -> Result<()> {
+    let mut findings = gguf::validate::layout(file);
+    if !vocab_only {
+        let (arch, hparams) = arch::describe(&file.metadata).map_err(Error::from)?;
+        findings.extend(check::check(file, arch, &hparams));
+    }
+    let severe = findings.into_iter().filter(|f| f.severe);
+    require_none(
+        what,
+        &severe
+            .map(|f| format!("`{}`: {}", f.object, f.what))
+            .collect::<Vec<_>>(),
+    )
+}
+
+fn require_none(what: &str, findings: &[String]) -> Result<()> {
+    if findings.is_empty() {
+        return Ok(());
+    }
+    Err(Error::mismatch(what, "no findings", shortened(findings, N_SHOWN, "; ")).into())
+}
+
 /// Opens the output and compares it with its architecture, and its vocabulary with the one that was proved.
 fn verify(path: &Path, proved: &GgufFile, vocab_only: bool) -> Result<()> {
     let file = GgufFile::open(path)?;
-    let mut findings = gguf::validate::layout(&file);
-    if !vocab_only {
-        let (arch, hparams) = arch::describe(&file.metadata).map_err(Error::from)?;
-        findings.extend(check::check(&file, arch, &hparams));
-    }
-    let mut lines: Vec<String> = findings
-        .into_iter()
-        .filter(|f| f.severe)
-        .map(|f| format!("`{}`: {}", f.object, f.what))
-        .collect();
-    let vocabulary = proved
-        .metadata
-        .iter()
-        .filter(|(key, _)| key.starts_with("tokenizer."));
+    let what = format!("`{}` read back", path.display());
+    require_sound(&file, &what, vocab_only)?;
+    // Single values may be set by `--override-kv`.
+    let is_list =
+        |(key, value): &(&str, &Value)| key.starts_with("tokenizer.") && matches!(value, Value::Array(_));
     let differs = |(key, value): &(&str, &Value)| file.metadata.get(key) != Some(*value);
-    lines.extend(
-        vocabulary
-            .filter(differs)
-            .map(|(key, _)| format!("key `{key}`: another value than was written")),
-    );
-    if lines.is_empty() {
-        return Ok(());
-    }
-    let object = format!("`{}` read back", path.display());
-    Err(Error::mismatch(object, "no findings", shortened(&lines, N_SHOWN, "; ")).into())
+    let wrong = proved.metadata.iter().filter(is_list).filter(differs);
+    let lines: Vec<_> = wrong
+        .map(|(key, _)| format!("key `{key}`: another value than was written"))
+        .collect();
+    require_none(&what, &lines)
 }

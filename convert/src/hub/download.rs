@@ -286,7 +286,11 @@ impl<'a> Download<'a> {
                 Err(e) => last = e.to_string(),
             }
         }
-        Err(self.failed(url, format!("{last} ({TRIES} tries)")))
+        let host = &self.endpoint;
+        Err(self.failed(
+            url,
+            format!("{last} ({TRIES} tries of `{host}`; `HF_ENDPOINT` names another)"),
+        ))
     }
 
     fn accept(&self, url: &str, answer: &Response<ureq::Body>, range: Option<(u64, u64)>) -> Result<()> {

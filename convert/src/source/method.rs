@@ -272,6 +272,10 @@ fn compressed_tensors(settings: &Settings<'_>) -> Result<Form> {
     let mut schemes = Vec::new();
     for (_, group) in groups.into_iter().flatten() {
         let weights = &group["weights"];
+        let is_packed = [group, json].iter().any(|of| of["format"] == "pack-quantized");
+        if is_packed && weights["type"] == "float" {
+            return Err(settings.unsupported("`type` `float` of packed weights"));
+        }
         if weights.is_object() {
             schemes.push(scheme(settings, weights)?);
         }

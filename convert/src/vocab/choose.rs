@@ -50,6 +50,7 @@ enum Form {
 
 impl Form {
     fn of(tokenizer: &TokenizerJson, pre_name: Option<&str>) -> Result<Self> {
+        refuse_unknown_settings(tokenizer)?;
         match tokenizer.model.kind.as_deref().unwrap_or("BPE") {
             "BPE" if pre::is_byte_level(tokenizer) => Ok(Self::ByteLevel),
             "BPE" if tokenizer.model.byte_fallback == Some(true) || spm::Blanks::of(tokenizer).escaped => {
@@ -65,6 +66,48 @@ impl Form {
                 "BPE, Unigram and WordPiece are",
             )),
         }
+    }
+}
+
+/// Settings that no vocabulary of GGUF has, and steps of another type than they must have.
+fn refuse_unknown_settings(tokenizer: &TokenizerJson) -> Result<()> {
+    let model = &tokenizer.model;
+    let inside = model.continuing_subword_prefix.as_deref().unwrap_or_default();
+    let is_word_piece = model.kind.as_deref() == Some("WordPiece");
+    let end = &model.end_of_word_suffix;
+    let marks = [
+        ("end_of_word_suffix", !end.is_null() && end != "", end.to_string()),
+        (
+            "continuing_subword_prefix",
+            !inside.is_empty() && !is_word_piece,
+            format!("{inside:?}"),
+        ),
+    ];
+    for (name, is_set, found) in marks {
+        if is_set {
+            let object = format!("{TOKENIZER} `model.{name}`");
+            return Err(Error::mismatch(
+                object,
+                "nothing, as GGUF has no such mark",
+                found,
+            ));
+        }
+    }
+    let steps = [
+        ("normalizer", &tokenizer.normalizer),
+        ("pre_tokenizer", &tokenizer.pre_tokenizer),
+        ("decoder", &tokenizer.decoder),
+    ];
+    match steps
+        .into_iter()
+        .find(|(_, step)| !step.is_null() && !step.is_object())
+    {
+        Some((name, step)) => Err(Error::mismatch(
+            format!("{TOKENIZER} `{name}`"),
+            "a step: an object with a `type`, or null",
+            step,
+        )),
+        None => Ok(()),
     }
 }
 

@@ -61,8 +61,10 @@ impl SentencePiece {
             add_dummy_prefix: true,
             remove_extra_whitespaces: true,
         };
+        let mut has_trainer = false;
         for field in Fields::of(bytes, 0) {
             let field = field?;
+            has_trainer |= field.number == 2;
             match (field.number, field.value) {
                 (1, Wire::Bytes(bytes)) => model.pieces.push(piece(bytes, field.at)?),
                 (2, Wire::Bytes(bytes)) => model.trainer(bytes, field.at)?,
@@ -71,8 +73,9 @@ impl SentencePiece {
                 _ => {}
             }
         }
-        if model.pieces.is_empty() {
-            Err(0)
+        // The trainer's settings stand behind the pieces: a file without them is cut.
+        if model.pieces.is_empty() || !has_trainer {
+            Err(bytes.len())
         } else {
             Ok(model)
         }

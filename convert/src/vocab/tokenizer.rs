@@ -50,6 +50,9 @@ pub(crate) struct Model {
     /// Its id, in Unigram.
     #[serde(default)]
     pub(crate) unk_id: Option<u64>,
+    /// What marks a token at a word's end: no vocabulary of GGUF has it.
+    #[serde(default)]
+    pub(crate) end_of_word_suffix: Json,
     /// What marks a token inside a word, in `WordPiece`.
     #[serde(default)]
     pub(crate) continuing_subword_prefix: Option<String>,

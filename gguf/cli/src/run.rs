@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 
 use crate::talk::say;
+use crate::text::printable;
 use crate::{Failure, Result};
 
 /// Runs a program: parses `A` from the command line, calls `f`, prints a failure as one line `error: ..` to
@@ -44,8 +45,21 @@ fn execute<A: clap::Parser>(args: Vec<OsString>, f: impl FnOnce(A) -> Result<()>
         Err(Failure::Input(line)) => (line, 1),
         Err(Failure::Usage(line)) => (line, 2),
     };
-    say(&format!("error: {}", line.replace('\n', " ")));
+    say(&format!("error: {}", one_line(&line)));
     ExitCode::from(code)
+}
+
+/// Characters of an error that are shown: names in files may be of any length.
+const MAX_CHARS: usize = 2000;
+
+/// A message on one line, without controls that names from files may bring along, and not endless.
+fn one_line(message: &str) -> String {
+    let line = message.replace('\n', " ");
+    let line = printable(&line);
+    match line.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{} .. ({} bytes more)", &line[..end], line.len() - end),
+        None => line.into_owned(),
+    }
 }
 
 /// Options with several letters behind one dash, as llama.cpp has them (`-ub`), which clap alone would read as several

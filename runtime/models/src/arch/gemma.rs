@@ -47,6 +47,8 @@ pub(super) static FIXED: &[Fixed] = &[
     Fixed::to(&["attention_bias"], &["false"]),
     Fixed::to(&["tie_word_embeddings"], &["true"]),
     Fixed::to(&["use_bidirectional_attention"], &["false"]),
+    // Layers with a window have a rotation that nothing scales.
+    Fixed::to(&["rope_parameters.sliding_attention.rope_type"], &["\"default\""]),
 ];
 
 /// The factor of the scores, which loaders derive from the model's size.
