@@ -224,7 +224,10 @@ fn real_tokenizers_give_their_golden_ids() {
             }
             let ids = tokenizer.encode(text.get(), false, true).expect(package);
             if json!(ids) != case["ids"] {
-                wrong.push(format!("{package} on {}: {ids:?}, not {}", case["text"], case["ids"]));
+                wrong.push(format!(
+                    "{package} on {}: {ids:?}, not {}",
+                    case["text"], case["ids"]
+                ));
             }
         }
         let start = std::time::Instant::now();

@@ -86,10 +86,6 @@ impl Vocabulary {
     }
 
     /// One more than the highest id of a token: the rows that an embedding needs at least.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for outputs that cut rows beyond the tokens")
-    )]
     pub(crate) fn n_tokens(&self) -> u64 {
         self.content
             .tokens
