@@ -141,16 +141,13 @@ impl Mapper<'_> {
         let mut outputs = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let layer = found.layer.unwrap_or(0);
-            let output = match found.companion {
-                None => self.piece(piece, layer, found.expert.is_some(), tensors)?,
-                Some(part) => companion(piece.role, part, layer, tensors)?,
-            };
+            let output = self.piece(piece, layer, found.expert.is_some(), tensors)?;
             n_taken += output.shape.n_elems();
             outputs.push(output);
         }
         // Each number has one place: rows that no piece takes would be lost in silence.
         let n_stored = n_elems * tensors.len() as u64;
-        if found.companion.is_none() && n_taken != n_stored {
+        if n_taken != n_stored {
             let object = format!("shape of tensor `{}`", first.name);
             let expected = format!("{n_taken} elements with the sizes of config.json");
             return Err(Error::mismatch(object, expected, n_stored));
@@ -184,13 +181,6 @@ fn pieces(found: &Match, tensor: &SourceTensor) -> &'static [Piece] {
         Becomes::ByStorage { blocks, .. } => blocks,
         Becomes::Nothing(_) => &[],
     }
-}
-
-/// Factors that go with quantized numbers: one, or one for each expert.
-fn companion(role: Role, part: Part, layer: usize, tensors: &[&SourceTensor]) -> Result<Output> {
-    let n: u64 = tensors.iter().map(|t| t.shape.iter().product::<u64>()).sum();
-    let views = tensors.iter().flat_map(|t| whole(t)).collect();
-    output(role, part, layer, &[n], views, tensors)
 }
 
 fn output(
@@ -237,8 +227,8 @@ fn check_unique(outputs: &[Output]) -> Result<()> {
 /// The checkpoint's tensor of a role that it has as it is.
 pub(crate) fn find<'a>(arch: &Architecture, role: Role, weights: &'a Weights) -> Option<&'a SourceTensor> {
     weights.tensors.iter().find(|t| {
-        hf::match_name(arch, &t.name)
-            .is_some_and(|m| m.companion.is_none() && m.rule.pieces().any(|p| p.role == role))
+        let found = hf::match_name(arch, &t.name);
+        found.is_some_and(|m| m.rule.pieces().any(|p| p.role == role))
     })
 }
 
@@ -250,6 +240,15 @@ pub(crate) fn hf_name(arch: &Architecture, role: Role) -> &'static str {
 }
 
 fn require_weights(tensor: &SourceTensor) -> Result<()> {
+    // Beside a 0 no other dimension is bounded by the file's size.
+    if tensor.shape.contains(&0) {
+        let object = format!("shape of tensor `{}`", tensor.name);
+        return Err(Error::mismatch(
+            object,
+            "dimensions above 0",
+            format!("{:?}", tensor.shape),
+        ));
+    }
     if tensor.dtype.format().is_some() {
         return Ok(());
     }
@@ -258,9 +257,4 @@ fn require_weights(tensor: &SourceTensor) -> Result<()> {
         format!("dtype `{}` of tensor `{}`", tensor.dtype.name, tensor.name),
         hint,
     ))
-}
-
-/// Every matrix of a tensor as it is.
-fn whole(tensor: &SourceTensor) -> impl Iterator<Item = View> {
-    (0..tensor.n_matrices()).map(|i| View::whole(tensor.matrix(i)))
 }

@@ -2,8 +2,8 @@
 
 use gguf::Shape;
 use gguf_blocks::Format;
-use gguf_models::Part;
 use gguf_models::file_type::{self, FileType};
+use gguf_models::{Component, Part};
 use rayon::prelude::*;
 
 use crate::Result;
@@ -27,6 +27,15 @@ const FLOATS: [(&str, &str); 2] = [("MXFP4", "MXFP4_MOE"), ("NVFP4", "NVFP4")];
 
 /// The largest distance from 1 of a factor that changes nothing, as the reference has it.
 const NEUTRAL: f32 = 1e-6;
+
+/// What gives a factor of a stored matrix.
+type FactorOf = fn(&Stored) -> Option<Stored>;
+
+/// Factors that blocks do not hold.
+const FACTORS: [(Part, FactorOf); 2] = [
+    (Part::Scale, Stored::factor),
+    (Part::InputScale, Stored::input_factor),
+];
 
 impl Keep {
     fn takes(self, format: &Format) -> bool {
@@ -68,22 +77,33 @@ impl Keep {
                 continue;
             };
             let misfits = misfits(&output, files)?;
-            if misfits > 0 {
-                notes.push(format!(
-                    "tensor `{}` is decoded: {misfits} of its scales do not fit the F16 of {}",
-                    output.name, format.name
-                ));
+            let mut parts = Vec::new();
+            for (part, of) in FACTORS {
+                parts.push(factors(&output, part, of, files)?);
+            }
+            let reason = if misfits > 0 {
+                Some(format!(
+                    "{misfits} of its scales do not fit the F16 of {}",
+                    format.name
+                ))
+            } else if parts.iter().any(Option::is_none) {
+                Some(format!(
+                    "its parts have scales of their own, {} has one for all",
+                    format.name
+                ))
+            } else {
+                None
+            };
+            if let Some(reason) = reason {
+                notes.push(format!("tensor `{}` is decoded: {reason}", output.name));
                 rest.push(output);
                 continue;
             }
-            let scale = factors(&output, Part::Scale, &Stored::factor, files)?;
-            let input_scale = factors(&output, Part::InputScale, &Stored::input_factor, files)?;
             kept.push(Output {
                 views: output.views.into_iter().map(View::repacked).collect(),
                 ..output
             });
-            kept.extend(scale);
-            kept.extend(input_scale);
+            kept.extend(parts.into_iter().flatten().flatten());
         }
         kept.extend(rest);
         Ok(kept)
@@ -103,25 +123,30 @@ fn misfits(output: &Output, files: &Files) -> Result<u64> {
     output.views.par_iter().map(of).sum()
 }
 
-/// One factor for each matrix of a tensor; `None` if they change nothing.
-fn factors(
-    output: &Output,
-    part: Part,
-    of: &(dyn Fn(&Stored) -> Option<Stored> + Sync),
-    files: &Files,
-) -> Result<Option<Output>> {
+/// The factors of a tensor, one number or one for each expert: `Some(None)` if they change nothing, `None` if the parts
+/// that one number is for differ.
+fn factors(output: &Output, part: Part, of: FactorOf, files: &Files) -> Result<Option<Option<Output>>> {
     let value = |view: &View| of(&view.stored).map_or(Ok(1.0), |factor| factor.value(files));
     let values: Vec<f32> = output.views.par_iter().map(value).collect::<Result<_>>()?;
     if values.iter().all(|v| (v - 1.0).abs() <= NEUTRAL) {
-        return Ok(None);
+        return Ok(Some(None));
     }
-    let n = values.len() as u64;
+    let n = match Component::of(&output.name) {
+        Component::Experts => output.shape.dim(2),
+        _ => 1,
+    };
+    // A matrix may be made of several views.
+    let of_each = values.chunks((values.len() as u64 / n.max(1)).max(1) as usize);
+    let same = |values: &[f32]| values.iter().all(|v| *v == values[0]).then_some(values[0]);
+    let Some(values) = of_each.map(same).collect::<Option<Vec<f32>>>() else {
+        return Ok(None);
+    };
     let layer = gguf_models::Role::parse(&output.name).and_then(|(.., layer)| layer);
-    Ok(Some(Output {
+    Ok(Some(Some(Output {
         role: output.role,
         part,
         name: output.role.part_name(part, layer.unwrap_or(0)),
-        shape: Shape::new(&[n]).expect("one dimension"),
+        shape: Shape::new(&[values.len() as u64]).expect("one dimension"),
         views: vec![View::whole(Stored::computed(values))],
-    }))
+    })))
 }

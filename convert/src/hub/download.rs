@@ -119,7 +119,7 @@ impl<'a> Download<'a> {
         make_folder(&snapshot)?;
         let missing: Vec<&Wanted> = files.iter().filter(|f| !f.is_in(&blobs)).collect();
         check_room(&blobs, &missing)?;
-        let total = missing.iter().map(|f| f.size).sum();
+        let total = missing.iter().map(|f| f.size).fold(0, u64::saturating_add);
         let progress = Progress::new("downloading", total, Unit::Bytes, quiet);
         for file in missing {
             self.fetch(&commit, file, &blobs, &progress)?;
@@ -392,7 +392,9 @@ fn check_room(blobs: &Path, missing: &[&Wanted]) -> Result<()> {
         let part = blobs.join(format!("{}.incomplete", f.blob));
         File::open(part).and_then(|f| f.metadata()).map_or(0, |m| m.len())
     };
-    let needed: u64 = missing.iter().map(|f| f.size.saturating_sub(there(f))).sum();
+    let sizes = missing.iter().map(|f| f.size.saturating_sub(there(f)));
+    // Sizes are what the server says.
+    let needed = sizes.fold(0, u64::saturating_add);
     match gguf::atomic::free_bytes(blobs) {
         Some(free) if free < needed => {
             let names: Vec<_> = missing.iter().map(|f| f.name.clone()).collect();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use gguf_models::Part;
 use gguf_models::hf::{Match, TensorRule};
 
 use super::{Mapper, N_SHOWN, Output};
@@ -10,8 +9,8 @@ use crate::Result;
 use crate::error::Error;
 use crate::source::SourceTensor;
 
-/// What is written together: a group of rules, a layer, and the numbers or one of the factors that go with them.
-type Key = (usize, usize, Option<Part>);
+/// What is written together: a group of rules and a layer.
+type Key = (usize, usize);
 
 /// By the rule's place in its group, then by expert.
 type Stack<'a> = BTreeMap<(usize, usize), (&'a SourceTensor, Match)>;
@@ -42,7 +41,7 @@ impl<'a> Stacks<'a> {
             let expected = format!("below the {n_expert} experts of config.json");
             return Err(Error::mismatch(object, expected, expert));
         }
-        let key = (found.group, found.layer.unwrap_or(0), found.companion);
+        let key = (found.group, found.layer.unwrap_or(0));
         let rules: Vec<_> = self.rules(found.group).collect();
         let place = rules
             .iter()
@@ -99,7 +98,7 @@ impl<'a> Stacks<'a> {
         rules.iter().filter(|rule| rule.is_stacked())
     }
 
-    fn missing(&self, (group, layer, companion): Key, stack: &Stack<'_>) -> Error {
+    fn missing(&self, (group, layer): Key, stack: &Stack<'_>) -> Error {
         let n_expert = self.mapper.hparams.n_expert;
         let mut missing = Vec::new();
         for (place, rule) in self.rules(group).enumerate() {
@@ -111,8 +110,7 @@ impl<'a> Stacks<'a> {
         }
         let n = self.rules(group).count() * n_expert - stack.len();
         missing.truncate(N_SHOWN);
-        let what = companion.map_or("experts", |_| "factors of the experts");
         let found = format!("none of {n} tensors");
-        Error::mismatch(format!("{what} of layer {layer}"), missing.join(", "), found)
+        Error::mismatch(format!("experts of layer {layer}"), missing.join(", "), found)
     }
 }

@@ -99,7 +99,6 @@ pub(super) fn assemble(
                 dtype: dtype("BF16"),
                 shape,
                 place: Place::Quantized(stack),
-                repacked: false,
             };
             tensors.push((entry.data.file, tensor));
         }
@@ -115,7 +114,6 @@ pub(super) fn assemble(
             dtype: entry.data.dtype,
             shape: entry.shape.clone(),
             place: Place::Plain(entry.data),
-            repacked: false,
         };
         tensors.push((entry.data.file, tensor));
     }

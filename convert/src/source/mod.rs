@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gguf::source::Source;
-use gguf_blocks::Format;
 use serde_json::Value as Json;
 
 pub(crate) use files::{read_bytes, read_json, read_json_if_there, read_text, read_text_if_there};
@@ -43,16 +42,12 @@ pub(crate) struct SourceTensor {
     pub(crate) shape: Vec<u64>,
     /// Where the numbers are.
     place: Place,
-    /// Whether its matrices are taken as the blocks of [`Stored::repack`].
-    repacked: bool,
 }
 
 /// Where a tensor's numbers are.
 #[derive(Clone, Debug)]
 enum Place {
     Plain(Data),
-    /// Plain numbers that stand for one over them.
-    Inverse(Data),
     Quantized(Arc<dyn Quantized>),
 }
 
@@ -77,7 +72,6 @@ impl SourceTensor {
         };
         let storage = match &self.place {
             Place::Plain(data) => Storage::Plain(of_matrix(data)),
-            Place::Inverse(data) => Storage::Inverse(of_matrix(data)),
             Place::Quantized(stack) => Storage::Quantized {
                 stack: Arc::clone(stack),
                 matrix: i,
@@ -86,35 +80,9 @@ impl SourceTensor {
         Stored {
             n_rows,
             n_cols,
-            repacked: self.repacked,
+            repacked: false,
             storage,
         }
-    }
-}
-
-impl SourceTensor {
-    /// The factors that blocks leave out, as tensors.
-    fn factors(&self, stack: &dyn Quantized) -> Vec<Self> {
-        let base = self.name.strip_suffix(".weight").unwrap_or(&self.name);
-        let factors = [
-            ("weight_scale_2", stack.factor(0)),
-            ("input_scale", stack.input_factor(0)),
-        ];
-        let of = |(ending, factor): (&str, Option<Stored>)| {
-            let place = match factor.filter(|_| self.repacked)?.storage {
-                Storage::Plain(data) => Place::Plain(data),
-                Storage::Inverse(data) => Place::Inverse(data),
-                Storage::Quantized { .. } | Storage::Memory(_) => return None,
-            };
-            Some(Self {
-                name: format!("{base}.{ending}"),
-                dtype: Dtype::by_name("F32")?,
-                shape: vec![1],
-                place,
-                repacked: false,
-            })
-        };
-        factors.into_iter().filter_map(of).collect()
     }
 }
 
@@ -153,29 +121,6 @@ impl Weights {
             tensors,
             notes,
         })
-    }
-
-    /// Takes the matrices of tensors that `wanted` chooses as blocks of the GGUF type that holds the same values
-    /// ([`Stored::repack`]), where there is one. Factors that such blocks leave out stand behind their weight as tensors
-    /// of their own, `X.weight_scale_2` and `X.input_scale`.
-    pub(crate) fn repack(&mut self, wanted: impl Fn(&SourceTensor, &'static Format) -> bool) {
-        let tensors = std::mem::take(&mut self.tensors);
-        for mut tensor in tensors {
-            let stack = match &tensor.place {
-                Place::Quantized(stack) => Arc::clone(stack),
-                Place::Plain(_) | Place::Inverse(_) => {
-                    self.tensors.push(tensor);
-                    continue;
-                }
-            };
-            // A factor has one place, so that a stack in one tensor has none for those of its matrices.
-            let has_place = stack.factor(0).is_none() || tensor.n_matrices() == 1;
-            let format = stack.repack().filter(|_| has_place);
-            tensor.repacked = format.is_some_and(|format| wanted(&tensor, format));
-            let factors = tensor.factors(&*stack);
-            self.tensors.push(tensor);
-            self.tensors.extend(factors);
-        }
     }
 
     /// The files' names, for messages and to keep the output from replacing one of them.

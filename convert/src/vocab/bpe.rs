@@ -59,10 +59,7 @@ fn content(
     pre: &'static PreTokenizer,
     pre_name: Option<&str>,
 ) -> Result<Content> {
-    let Vocab::Ids(vocab) = vocab else {
-        let object = format!("{file} `vocab`");
-        return Err(Error::mismatch(object, "an object of tokens and ids", "a list"));
-    };
+    let vocab = vocab.ids(format!("{file} `vocab`"))?;
     check_merges(file, &merges, &vocab, &added)?;
     let mut tokens: Vec<Token> = vocab
         .into_iter()

@@ -4,6 +4,7 @@
 //! tokenizer.json; `tokenizer.model` of any kind; lists of ranks; vocab.json with merges.txt. What is left out
 //! is said. The kind is always what the files say: no model's name is looked at.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
@@ -282,22 +283,15 @@ fn refuse_shifted(path: &Path, config: &Json) -> Result<()> {
 /// The tokens that `added_tokens.json` and `tokenizer_config.json` add; the latter win.
 fn added_tokens(dir: &Path, config: &Json) -> Result<Vec<AddedToken>> {
     let listed: Option<Vocab> = read_json_if_there(&dir.join(ADDED_TOKENS))?;
-    let mut added: Vec<AddedToken> = match listed {
-        Some(Vocab::Ids(pairs)) => {
-            let plain = |(content, id)| AddedToken {
-                id,
-                content,
-                special: false,
-            };
-            pairs.into_iter().map(plain).collect()
-        }
-        Some(Vocab::Scores(_)) => {
-            let expected = "an object of tokens and ids";
-            return Err(Error::mismatch(ADDED_TOKENS, expected, "a list"));
-        }
-        None => Vec::new(),
+    let pairs = listed.unwrap_or_default().ids(ADDED_TOKENS.to_owned())?;
+    let plain = |(content, id)| AddedToken {
+        id,
+        content,
+        special: false,
     };
+    let mut added: Vec<AddedToken> = pairs.into_iter().map(plain).collect();
     let key = "added_tokens_decoder";
+    let mut decoded = Vec::new();
     for (id, token) in config[key].as_object().into_iter().flatten() {
         let content = token.as_str().or_else(|| token["content"].as_str());
         let (Ok(id), Some(content)) = (id.parse(), content) else {
@@ -308,13 +302,15 @@ fn added_tokens(dir: &Path, config: &Json) -> Result<Vec<AddedToken>> {
                 token,
             ));
         };
-        added.retain(|t| t.id != id);
-        added.push(AddedToken {
+        decoded.push(AddedToken {
             id,
             content: content.to_owned(),
             special: token["special"].as_bool().unwrap_or(false),
         });
     }
+    let ids: HashSet<u64> = decoded.iter().map(|t| t.id).collect();
+    added.retain(|t| !ids.contains(&t.id));
+    added.extend(decoded);
     added.sort_by_key(|t| t.id);
     Ok(added)
 }

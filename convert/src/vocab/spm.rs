@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use super::content::{Content, Family, OwnIds};
 use super::sentencepiece::{Kind, SentencePiece};
 use super::token::{ADDED_SCORE, BLANK, Token, TokenType};
-use super::tokenizer::{AddedToken, TokenizerJson, Vocab};
+use super::tokenizer::{AddedToken, TokenizerJson};
 use super::{TOKENIZER, bpe, steps};
 use crate::Result;
 use crate::error::Error;
@@ -92,10 +92,7 @@ pub(super) fn from_json(tokenizer: TokenizerJson, notes: &mut Vec<String>) -> Re
     let TokenizerJson {
         added_tokens, model, ..
     } = tokenizer;
-    let Vocab::Ids(mut vocab) = model.vocab else {
-        let object = format!("{TOKENIZER} `vocab`");
-        return Err(Error::mismatch(object, "an object of tokens and ids", "a list"));
-    };
+    let mut vocab = model.vocab.ids(format!("{TOKENIZER} `vocab`"))?;
     vocab.sort_by_key(|&(_, id)| id);
     let mut ranks = merge_ranks(&vocab, &model.merges)?;
     let added_ids: HashSet<u64> = added_tokens.iter().map(|t| t.id).collect();

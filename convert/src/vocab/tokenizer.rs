@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
 
+use crate::error::Error;
+
 /// tokenizer.json.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(expecting = "an object with a `model`")]
@@ -70,6 +72,19 @@ pub(crate) enum Vocab {
     Ids(Vec<(String, u64)>),
     /// Text and score, in order of the ids.
     Scores(Vec<(String, f32)>),
+}
+
+impl Vocab {
+    /// Text and id of each token.
+    ///
+    /// # Errors
+    /// Tokens without ids. `object` is what has them, for the message.
+    pub(super) fn ids(self, object: String) -> crate::Result<Vec<(String, u64)>> {
+        match self {
+            Self::Ids(pairs) => Ok(pairs),
+            Self::Scores(_) => Err(Error::mismatch(object, "an object of tokens and ids", "a list")),
+        }
+    }
 }
 
 impl Default for Vocab {

@@ -1,11 +1,12 @@
 //! `WordPiece` from tokenizer.json.
 
+use std::collections::HashMap;
+
 use super::content::{Content, Family, OwnIds};
 use super::token::{BLANK, Token, TokenType};
-use super::tokenizer::{TokenizerJson, Vocab};
+use super::tokenizer::TokenizerJson;
 use super::{TOKENIZER, steps};
 use crate::Result;
-use crate::error::Error;
 
 pub(super) fn from_json(tokenizer: TokenizerJson, notes: &mut Vec<String>) -> Result<Content> {
     let kinds: Vec<_> = steps(&tokenizer.normalizer, "normalizers")
@@ -30,16 +31,17 @@ pub(super) fn from_json(tokenizer: TokenizerJson, notes: &mut Vec<String>) -> Re
     let TokenizerJson {
         added_tokens, model, ..
     } = tokenizer;
-    let Vocab::Ids(mut vocab) = model.vocab else {
-        let object = format!("{TOKENIZER} `vocab`");
-        return Err(Error::mismatch(object, "an object of tokens and ids", "a list"));
-    };
+    let mut vocab = model.vocab.ids(format!("{TOKENIZER} `vocab`"))?;
     vocab.sort_by_key(|&(_, id)| id);
     let inside = model.continuing_subword_prefix.as_deref().unwrap_or("##");
+    let listed: HashMap<_, _> = added_tokens
+        .iter()
+        .map(|t| ((t.id, t.content.as_str()), t))
+        .collect();
     let mut own_ids = OwnIds::default();
     let mut tokens = Vec::with_capacity(vocab.len());
     for (text, id) in vocab {
-        let added = added_tokens.iter().find(|t| t.id == id && t.content == text);
+        let added = listed.get(&(id, text.as_str())).copied();
         let is_unknown = Some(&text) == model.unk_token.as_ref();
         if is_unknown {
             own_ids.unk = Some(id);

@@ -276,6 +276,11 @@ fn tensors_that_do_not_fit() {
     bent("too many dimensions", &["q_proj", "at most 4"], |c| {
         c.tensor("model.layers.0.self_attn.q_proj.weight").shape = vec![2, 2, 2, 2, 64];
     });
+    // Nothing in the file backs the other dimensions.
+    bent("no elements", &["q_proj", "above 0"], |c| {
+        let tensor = c.tensor("model.layers.0.self_attn.q_proj.weight");
+        (tensor.shape, tensor.data) = (vec![1 << 40, 0, 4], Vec::new());
+    });
     bent("unknown name", &["mtp.weight", "no place"], |c| {
         c.tensor(norm).name = "mtp.weight".into();
     });

@@ -7,7 +7,7 @@ use gguf::{GgufFile, Shape};
 
 use crate::arch::{Architecture, TensorExpectation};
 use crate::component::split_layer;
-use crate::{HParams, Part, Role};
+use crate::{Component, HParams, Part, Role};
 
 /// Compares the tensors of a file with the architecture's. Missing tensors and wrong shapes are severe;
 /// tensors that the architecture does not have are merely unusual.
@@ -74,7 +74,10 @@ fn check_factors(
     left: &mut HashMap<&str, &Shape>,
 ) -> Option<Finding> {
     let n_expert = [hparams.n_expert as u64];
-    let dims: &[u64] = if of.shape.len() > 2 { &n_expert } else { &[1] };
+    let dims: &[u64] = match Component::of(&of.name()) {
+        Component::Experts => &n_expert,
+        _ => &[1],
+    };
     [Part::Scale, Part::InputScale].into_iter().find_map(|part| {
         let name = of.role.part_name(part, of.layer.unwrap_or(0));
         // Roles that are no weights have no factors.

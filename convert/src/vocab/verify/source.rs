@@ -175,9 +175,7 @@ impl SourceTokenizer {
 
     fn build_lists(&self, pre: &PreTokenizer) -> Result<Built> {
         let path = self.path.join(VOCAB);
-        let Vocab::Ids(pairs) = read_json(&path)? else {
-            return Err(Error::mismatch(VOCAB, "an object of tokens and ids", "a list"));
-        };
+        let pairs = read_json::<Vocab>(&path)?.ids(VOCAB.to_owned())?;
         let merges = bpe::read_merges(&self.path.join(MERGES))?;
         let merges = merges.iter().filter_map(|m| bpe::parts(m));
         let merges = merges.map(|(l, r)| (l.to_owned(), r.to_owned())).collect();

@@ -272,9 +272,6 @@ const IGNORED_ENDINGS: &[&str] = &[
     ".rotary_emb.inv_freq",
 ];
 
-/// Endings of factors that belong to quantized weights, and the part of the weights' role that they are.
-const COMPANIONS: &[(&str, Part)] = &[("weight_scale_2", Part::Scale), ("input_scale", Part::InputScale)];
-
 /// A checkpoint's tensor name, understood.
 #[derive(Clone, Copy, Debug)]
 pub struct Match {
@@ -286,8 +283,6 @@ pub struct Match {
     pub layer: Option<usize>,
     /// The number in place of `{expert}`.
     pub expert: Option<usize>,
-    /// Whether the tensor is a factor that goes with the numbers of the rule: a part that is not [`Part::Main`].
-    pub companion: Option<Part>,
 }
 
 /// Why a tensor of this name is left out of every model, if it is.
@@ -319,20 +314,11 @@ pub fn rules(arch: &Architecture) -> impl Iterator<Item = &'static TensorRule> {
 /// The rule that fits a checkpoint's tensor name.
 pub fn match_name(arch: &Architecture, name: &str) -> Option<Match> {
     let unwrapped = unwrapped(name);
-    let groups = || arch.hf_tensors.iter().copied().chain([LEFT_OUT]);
-    let find = |name: &str| {
-        groups()
-            .enumerate()
-            .find_map(|(group, rules)| rules.iter().find_map(|rule| match_pattern(rule, group, name)))
-    };
-    find(&unwrapped).or_else(|| {
-        let (base, ending) = unwrapped.rsplit_once('.')?;
-        let (_, part) = COMPANIONS.iter().find(|(e, _)| *e == ending)?;
-        let found = find(&format!("{base}.weight"))?;
-        Some(Match {
-            companion: Some(*part),
-            ..found
-        })
+    let groups = arch.hf_tensors.iter().copied().chain([LEFT_OUT]);
+    groups.enumerate().find_map(|(group, rules)| {
+        rules
+            .iter()
+            .find_map(|rule| match_pattern(rule, group, &unwrapped))
     })
 }
 
@@ -347,7 +333,6 @@ fn match_pattern(rule: &'static TensorRule, group: usize, name: &str) -> Option<
         group,
         layer: None,
         expert: None,
-        companion: None,
     };
     let mut parts = name.split('.');
     for expected in rule.pattern.split('.') {
@@ -388,8 +373,6 @@ mod tests {
             let m = match_name(arch(), wrapped).expect("known name");
             assert_eq!(m.rule.pattern, "model.norm.weight");
         }
-        let m = match_name(arch(), "model.layers.0.self_attn.q_proj.input_scale").expect("known name");
-        assert_eq!(m.companion, Some(Part::InputScale));
         assert_eq!(layer("language_model.model.layers.7.made_up"), Some(7));
         assert_eq!(layer("vision_model.model.layers.7.made_up"), None);
         assert!(match_name(arch(), "model.visual.blocks.3.norm.weight").is_some());
@@ -398,6 +381,7 @@ mod tests {
             "model.layers.01.mlp.gate.weight",
             "model.norm.weight.more",
             "model.norm",
+            "model.layers.0.self_attn.q_proj.input_scale",
             "",
         ] {
             assert!(match_name(arch(), unknown).is_none(), "{unknown}");
