@@ -2,6 +2,7 @@
 //! it: keys, tensors and the bits of their values. (Vocabularies and the written file are tested elsewhere.)
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use gguf::{Metadata, Value};
@@ -140,7 +141,11 @@ fn digest(output: &Output, weights: &Weights) -> String {
             sha.update(value.to_le_bytes());
         }
     }
-    sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut hex = String::new();
+    for byte in sha.finalize() {
+        write!(hex, "{byte:02x}").expect("strings take all");
+    }
+    hex
 }
 
 #[test]
