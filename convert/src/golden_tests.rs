@@ -1,6 +1,7 @@
 //! Every checkpoint beside the project whose architecture is described, against what the reference converter makes of
 //! it: keys, tensors and the bits of their values. (Vocabularies and the written file are tested elsewhere.)
 
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use gguf::{Metadata, Value};
@@ -125,7 +126,11 @@ fn digest(output: &Output, weights: &Weights) -> String {
             sha.update(value.to_le_bytes());
         }
     }
-    sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut hex = String::new();
+    for byte in sha.finalize() {
+        write!(hex, "{byte:02x}").expect("strings take all");
+    }
+    hex
 }
 
 #[test]

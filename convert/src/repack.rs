@@ -123,13 +123,13 @@ fn misfits(output: &Output, files: &Files) -> Result<u64> {
     output.views.par_iter().map(of).sum()
 }
 
-/// The factors of a tensor, one number or one for each expert: `Some(None)` if they change nothing, `None` if the parts
+/// The factors of a tensor, one number or one for each expert: no tensor if they change nothing, `None` if the parts
 /// that one number is for differ.
-fn factors(output: &Output, part: Part, of: FactorOf, files: &Files) -> Result<Option<Option<Output>>> {
+fn factors(output: &Output, part: Part, of: FactorOf, files: &Files) -> Result<Option<Vec<Output>>> {
     let value = |view: &View| of(&view.stored).map_or(Ok(1.0), |factor| factor.value(files));
     let values: Vec<f32> = output.views.par_iter().map(value).collect::<Result<_>>()?;
     if values.iter().all(|v| (v - 1.0).abs() <= NEUTRAL) {
-        return Ok(Some(None));
+        return Ok(Some(Vec::new()));
     }
     let n = match Component::of(&output.name) {
         Component::Experts => output.shape.dim(2),
@@ -142,11 +142,11 @@ fn factors(output: &Output, part: Part, of: FactorOf, files: &Files) -> Result<O
         return Ok(None);
     };
     let layer = gguf_models::Role::parse(&output.name).and_then(|(.., layer)| layer);
-    Ok(Some(Some(Output {
+    Ok(Some(vec![Output {
         role: output.role,
         part,
         name: output.role.part_name(part, layer.unwrap_or(0)),
         shape: Shape::new(&[values.len() as u64]).expect("one dimension"),
         views: vec![View::whole(Stored::computed(values))],
-    })))
+    }]))
 }

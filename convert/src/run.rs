@@ -53,7 +53,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if verifies {
         // Before the work: a vocabulary that gives other ids makes all of it useless.
         let notes = checkpoint.plan.verify_vocabulary(&checkpoint.file.metadata)?;
-        notes.iter().for_each(|note| warn(note));
+        for note in &notes {
+            warn(note);
+        }
     }
     let job = job(args, goal, &checkpoint);
     let shown = |run: &Run<'_>, results: &Results<'_>| show(&checkpoint.plan, &job, run, results);
