@@ -39,12 +39,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         wide: Vec::new(),
     };
     let dir = hub::locate(&args.model, args.download, args.work.talk.quiet)?;
-    let mut plan = Plan::new(&dir, &options)?;
-    if args.keep_wide {
-        let pool = args.threads.pool()?;
-        options.wide = pool.install(|| VirtualFile::too_large(&plan))?;
-        plan = Plan::new(&dir, &options)?;
-    }
+    // Scales of quantized weights, and with `--keep-wide` all weights, are looked at on all threads.
+    let plan = args.threads.pool()?.install(|| -> Result<Plan> {
+        let plan = Plan::new(&dir, &options)?;
+        if !args.keep_wide {
+            return Ok(plan);
+        }
+        options.wide = VirtualFile::too_large(&plan)?;
+        Ok(Plan::new(&dir, &options)?)
+    })?;
     plan.notes.iter().for_each(|note| warn(note));
     let checkpoint = Checkpoint::new(plan)?;
     // What `--metadata` sets may contradict the tensors.

@@ -8,21 +8,9 @@ use crate::hf::{self, Fixed, Op, Piece, Skip, TensorRule};
 use crate::hparams::{self, Row};
 use crate::{Error, HParams, Role};
 
-/// Norms, and the output, which is tied.
+/// What they have beside [`super::parts::NORMS_FROM_ONE`]: norms around the feed-forward network, a tied output.
 pub(super) static TENSORS: &[TensorRule] = &[
-    TensorRule::new(
-        "model.norm.weight",
-        &[Piece::whole(Role::OutputNorm).with(Op::AddOne)],
-    ),
     TensorRule::skip("lm_head.weight", Skip::TiedOutput),
-    TensorRule::new(
-        "model.layers.{layer}.input_layernorm.weight",
-        &[Piece::whole(Role::AttnNorm).with(Op::AddOne)],
-    ),
-    TensorRule::new(
-        "model.layers.{layer}.post_attention_layernorm.weight",
-        &[Piece::whole(Role::PostAttnNorm).with(Op::AddOne)],
-    ),
     TensorRule::new(
         "model.layers.{layer}.pre_feedforward_layernorm.weight",
         &[Piece::whole(Role::FfnNorm).with(Op::AddOne)],
@@ -30,14 +18,6 @@ pub(super) static TENSORS: &[TensorRule] = &[
     TensorRule::new(
         "model.layers.{layer}.post_feedforward_layernorm.weight",
         &[Piece::whole(Role::PostFfnNorm).with(Op::AddOne)],
-    ),
-    TensorRule::new(
-        "model.layers.{layer}.self_attn.q_norm.weight",
-        &[Piece::whole(Role::AttnQNorm).with(Op::AddOne)],
-    ),
-    TensorRule::new(
-        "model.layers.{layer}.self_attn.k_norm.weight",
-        &[Piece::whole(Role::AttnKNorm).with(Op::AddOne)],
     ),
 ];
 

@@ -13,7 +13,13 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     hparams: &[OWN],
     explicit: &[EXPLICIT, parts::ROPE_EXPLICIT],
     fixed: gemma::FIXED,
-    hf_tensors: &[gemma::TENSORS, parts::WHOLE_MODEL, parts::ATTENTION, parts::DENSE],
+    hf_tensors: &[
+        gemma::TENSORS,
+        parts::NORMS_FROM_ONE,
+        parts::WHOLE_MODEL,
+        parts::ATTENTION,
+        parts::DENSE,
+    ],
     tensors,
     ..Architecture::BASE
 };

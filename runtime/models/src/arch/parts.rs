@@ -4,7 +4,7 @@
 use serde_json::Value as Json;
 
 use super::{Computed, TensorExpectation};
-use crate::hf::{self, Cut, Piece, TensorRule};
+use crate::hf::{self, Cut, Op, Piece, TensorRule};
 use crate::hparams::{self, Row};
 use crate::{Error, HParams, Result, Role};
 
@@ -200,6 +200,31 @@ pub static SHARED_EXPERTS: &[TensorRule] = &[
     TensorRule::new(
         "model.layers.{layer}.mlp.shared_experts.down_proj.weight",
         &[Piece::whole(Role::FfnDownShexp)],
+    ),
+];
+
+/// Norms that are stored as the difference from one: that of the output, those of a layer and of query and key heads. In
+/// front of [`WHOLE_MODEL`].
+pub static NORMS_FROM_ONE: &[TensorRule] = &[
+    TensorRule::new(
+        "model.norm.weight",
+        &[Piece::whole(Role::OutputNorm).with(Op::AddOne)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.input_layernorm.weight",
+        &[Piece::whole(Role::AttnNorm).with(Op::AddOne)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.post_attention_layernorm.weight",
+        &[Piece::whole(Role::PostAttnNorm).with(Op::AddOne)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.self_attn.q_norm.weight",
+        &[Piece::whole(Role::AttnQNorm).with(Op::AddOne)],
+    ),
+    TensorRule::new(
+        "model.layers.{layer}.self_attn.k_norm.weight",
+        &[Piece::whole(Role::AttnKNorm).with(Op::AddOne)],
     ),
 ];
 

@@ -23,6 +23,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     rope_types: &["linear", "yarn"],
     hf_tensors: &[
         OWN_TENSORS,
+        parts::NORMS_FROM_ONE,
         parts::WHOLE_MODEL,
         parts::ATTENTION,
         parts::ROUTER,
@@ -102,26 +103,6 @@ fn part(h: &HParams, first: usize, len: usize) -> Groups {
 
 static OWN_TENSORS: &[TensorRule] = &[
     TensorRule::skip("mtp.{rest}", Skip::Mtp),
-    TensorRule::new(
-        "model.norm.weight",
-        &[Piece::whole(Role::OutputNorm).with(Op::AddOne)],
-    ),
-    TensorRule::new(
-        "model.layers.{layer}.input_layernorm.weight",
-        &[Piece::whole(Role::AttnNorm).with(Op::AddOne)],
-    ),
-    TensorRule::new(
-        "model.layers.{layer}.post_attention_layernorm.weight",
-        &[Piece::whole(Role::PostAttnNorm).with(Op::AddOne)],
-    ),
-    TensorRule::new(
-        "model.layers.{layer}.self_attn.q_norm.weight",
-        &[Piece::whole(Role::AttnQNorm).with(Op::AddOne)],
-    ),
-    TensorRule::new(
-        "model.layers.{layer}.self_attn.k_norm.weight",
-        &[Piece::whole(Role::AttnKNorm).with(Op::AddOne)],
-    ),
     // All queries, then all keys, then all values; the gates apart.
     TensorRule::new(
         "model.layers.{layer}.linear_attn.in_proj_qkvz.weight",
