@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gguf_blocks::{Cpu, Format, registry};
-use gguf_models::spec::Gqa;
+use gguf_models::spec::Window;
 use gguf_runtime::kernels::{Acts, Weights, matmul};
-use gguf_runtime::kv::KvCache;
+use gguf_runtime::kv::{Heads, KvCache};
 use rayon::ThreadPool;
 
 /// Elements of a row.
@@ -100,18 +100,19 @@ fn type_products(c: &mut Criterion, pool: &ThreadPool, format: &'static Format) 
 }
 
 fn attention(c: &mut Criterion) {
-    let gqa = Gqa {
+    let heads = Heads {
         n_head: 16,
         n_head_kv: 4,
         head_dim_k: 64,
         head_dim_v: 64,
-        qk_norm: None,
-        rope: None,
         scale: 0.125,
+        softcap: 0.0,
+        window: Window::All,
+        v_in_k: false,
     };
     let n_ctx = 512;
-    let mut cache = KvCache::new(&[gqa], 1, n_ctx);
-    let row: Vec<f32> = (0..gqa.n_head_kv * gqa.head_dim_k)
+    let mut cache = KvCache::new(&[heads], 1, n_ctx);
+    let row: Vec<f32> = (0..heads.n_head_kv * heads.head_dim_k)
         .map(|i| (i % 13) as f32 * 0.1 - 0.6)
         .collect();
     for pos in 0..n_ctx {
@@ -124,18 +125,18 @@ fn attention(c: &mut Criterion) {
     let mut group = c.benchmark_group("attention");
     for (name, n) in [("1 row at 511", 1), ("512 rows", n_ctx)] {
         let place: Vec<(u32, u32)> = (n_ctx - n..n_ctx).map(|p| (0, p as u32)).collect();
-        let q: Vec<f32> = (0..n * gqa.n_head * gqa.head_dim_k)
+        let q: Vec<f32> = (0..n * heads.n_head * heads.head_dim_k)
             .map(|i| (i % 11) as f32 * 0.1)
             .collect();
-        let mut out = vec![0.0; n * gqa.n_head * gqa.head_dim_v];
+        let mut out = vec![0.0; n * heads.n_head * heads.head_dim_v];
         let seen: usize = place.iter().map(|p| p.1 as usize + 1).sum();
         group.throughput(Throughput::Elements(
-            (2 * seen * gqa.n_head * gqa.head_dim_k) as u64,
+            (2 * seen * heads.n_head * heads.head_dim_k) as u64,
         ));
         group.bench_function(name, |b| {
             b.iter_custom(|reps| {
                 timed(&pool, reps, || {
-                    cache.attend(Cpu::best(), 0, black_box(&q), &place, &mut out);
+                    cache.attend(Cpu::best(), 0, black_box(&q), None, &place, &mut out);
                 })
             });
         });

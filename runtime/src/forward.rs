@@ -110,7 +110,6 @@ fn widths(model: &Model) -> Widths {
         let (n_ff, pairs) = match layer.ffn {
             Ffn::Dense(d) => (d.n_ff, 0),
             Ffn::Moe(m) => (m.n_ff * m.n_used, m.n_used * spec.n_embd + m.n_expert),
-            _ => (0, 0),
         };
         gate_up = gate_up.max(2 * n_ff);
         act = act.max(n_ff);

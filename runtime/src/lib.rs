@@ -62,7 +62,8 @@ mod session;
 mod tokenizer;
 
 pub use error::{Error, Result};
+pub use kv::KvType;
 pub use model::Model;
 pub use observe::{Input, Observe};
-pub use session::{Logits, LogitsSink, MemoryPlan, Session, Settings, Token};
+pub use session::{Compute, Logits, LogitsSink, MemoryPlan, Session, Settings, Token};
 pub use tokenizer::{TokenRole, Tokenizer};

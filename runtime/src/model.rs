@@ -305,7 +305,6 @@ impl<'a> Binder<'a> {
                 down: self.tensor(Role::FfnDownExps, il)?,
                 router: Some((moe, self.tensor(Role::FfnGateInp, il)?)),
             },
-            _ => return self.no_code(i, "feed-forward part"),
         };
         Some(Layer {
             norm_in: self.norm(Role::AttnNorm, il, spec.norm_in)?,
@@ -319,8 +318,8 @@ impl<'a> Binder<'a> {
         let il = Some(i);
         let (q_norm, k_norm) = match spec.qk_norm {
             Some(n) => (
-                Some(self.norm(Role::AttnQNorm, il, n)?),
-                Some(self.norm(Role::AttnKNorm, il, n)?),
+                Some(self.norm(Role::AttnQNorm, il, n.norm)?),
+                Some(self.norm(Role::AttnKNorm, il, n.norm)?),
             ),
             None => (None, None),
         };

@@ -3,6 +3,42 @@
 use clap::Args;
 
 use crate::chunks::ChunkSettings;
+use crate::{Compute, KvType, Settings};
+
+/// How exact a run is: `-ctk`, `-ctv`, `--compute`.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct ExactnessArgs {
+    /// Type of cached keys: f32, f16, bf16, q8_0, q4_0 (short: -ctk)
+    #[arg(long, alias = "ctk", value_name = "TYPE", default_value_t)]
+    pub cache_type_k: KvType,
+    /// Type of cached values (short: -ctv)
+    #[arg(long, alias = "ctv", value_name = "TYPE", default_value_t)]
+    pub cache_type_v: KvType,
+    /// How weights are multiplied: fast, by the kernels of their types, or f32, decoded, for exact comparisons
+    #[arg(long, value_name = "HOW", default_value = "fast", value_parser = parse_compute)]
+    pub compute: Compute,
+}
+
+impl ExactnessArgs {
+    /// `settings` with what was asked for.
+    #[must_use]
+    pub fn apply(self, settings: Settings) -> Settings {
+        Settings {
+            type_k: self.cache_type_k,
+            type_v: self.cache_type_v,
+            compute: self.compute,
+            ..settings
+        }
+    }
+}
+
+fn parse_compute(text: &str) -> Result<Compute, String> {
+    match text {
+        "fast" => Ok(Compute::Fast),
+        "f32" => Ok(Compute::F32),
+        _ => Err(format!("expected fast or f32, found `{text}`")),
+    }
+}
 
 /// `-ub`, `--ubatch-size`.
 #[derive(Args, Clone, Copy, Debug)]

@@ -1,10 +1,9 @@
 //! Sequences in progress: positions, KV cache and scratch memory.
 
 use gguf_blocks::Cpu;
-use gguf_models::spec::{Gqa, Mixer};
 
 use crate::forward::{self, Scratch};
-use crate::kv::KvCache;
+use crate::kv::{Heads, KvCache, KvType};
 use crate::model::Model;
 use crate::observe::Observe;
 use crate::{Error, Result};
@@ -20,6 +19,22 @@ pub struct Settings {
     pub n_ubatch: usize,
     /// Level of the kernels.
     pub cpu: Cpu,
+    /// Type of cached keys.
+    pub type_k: KvType,
+    /// Type of cached values.
+    pub type_v: KvType,
+    /// How weights are multiplied.
+    pub compute: Compute,
+}
+
+/// How weights are multiplied with activations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compute {
+    /// Each type by its own kernels: integer types with activations of 8 bits.
+    #[default]
+    Fast,
+    /// Weights are decoded, activations stay as they are: exact, for comparisons.
+    F32,
 }
 
 impl Default for Settings {
@@ -30,6 +45,9 @@ impl Default for Settings {
             n_seq: 1,
             n_ubatch: 512,
             cpu: Cpu::best(),
+            type_k: KvType::F16,
+            type_v: KvType::F16,
+            compute: Compute::Fast,
         }
     }
 }
@@ -256,12 +274,7 @@ impl<'m> Session<'m> {
     }
 }
 
-fn attention_layers(model: &Model) -> Vec<Gqa> {
+fn attention_layers(model: &Model) -> Vec<Heads> {
     let layers = model.spec().layers.iter();
-    layers
-        .filter_map(|l| match l.mixer {
-            Mixer::Gqa(gqa) => Some(gqa),
-            _ => None,
-        })
-        .collect()
+    layers.filter_map(|l| Heads::of(&l.mixer)).collect()
 }

@@ -41,6 +41,8 @@ pub(crate) struct Attention<'a> {
     pub(crate) cache: &'a LayerCache,
     /// Rows of `n_head * head_dim_k` elements.
     pub(crate) q: &'a [f32],
+    /// One more logit for each query head.
+    pub(crate) sinks: Option<&'a [f32]>,
     /// Sequence and position of each row.
     pub(crate) place: &'a [(u32, u32)],
 }
@@ -48,42 +50,42 @@ pub(crate) struct Attention<'a> {
 impl Attention<'_> {
     /// Computes all rows of `out`, each of `n_head * head_dim_v` elements.
     pub(crate) fn run(&self, out: &mut [f32]) {
-        let gqa = &self.cache.gqa;
+        let dims = &self.cache.heads;
         let n = self.place.len();
         assert!(
-            gqa.n_head.is_multiple_of(gqa.n_head_kv),
+            dims.n_head.is_multiple_of(dims.n_head_kv),
             "key heads serve the same number of query heads"
         );
         assert_eq!(
             self.q.len(),
-            n * gqa.n_head * gqa.head_dim_k,
+            n * dims.n_head * dims.head_dim_k,
             "elements of {n} query rows"
         );
         assert_eq!(
             out.len(),
-            n * gqa.n_head * gqa.head_dim_v,
+            n * dims.n_head * dims.head_dim_v,
             "elements of {n} output rows"
         );
         self.split(
             0..n,
-            0..gqa.n_head_kv,
-            GridMut::new(out, gqa.n_head * gqa.head_dim_v),
+            0..dims.n_head_kv,
+            GridMut::new(out, dims.n_head * dims.head_dim_v),
         );
     }
 
     /// Query heads of each key head.
     fn group(&self) -> usize {
-        self.cache.gqa.n_head / self.cache.gqa.n_head_kv
+        self.cache.heads.n_head / self.cache.heads.n_head_kv
     }
 
     /// Rows and key heads, in parallel as far as it pays; `out` has just these rows and the heads' columns.
     fn split(&self, rows: Range<usize>, heads: Range<usize>, out: GridMut<'_>) {
-        let gqa = &self.cache.gqa;
+        let dims = &self.cache.heads;
         let seen: usize = self.place[rows.clone()]
             .iter()
             .map(|&(_, pos)| pos as usize + 1)
             .sum();
-        let a_head = seen * self.group() * (gqa.head_dim_k + gqa.head_dim_v) / 6;
+        let a_head = seen * self.group() * (dims.head_dim_k + dims.head_dim_v) / 6;
         let worth_it = a_head * heads.len() > 2 * TASK;
         if worth_it && rows.len() > ROWS {
             let at = (rows.len() / 2).next_multiple_of(ROWS);
@@ -95,7 +97,7 @@ impl Attention<'_> {
             );
         } else if worth_it && heads.len() > 1 {
             let at = heads.len() / 2;
-            let (first, second) = out.split_cols(at * self.group() * gqa.head_dim_v);
+            let (first, second) = out.split_cols(at * self.group() * dims.head_dim_v);
             let middle = heads.start + at;
             rayon::join(
                 || self.split(rows.clone(), heads.start..middle, first),
@@ -125,7 +127,7 @@ impl Attention<'_> {
                         queries.run(scratch);
                         for i in 0..n {
                             let (row, query_head) = queries.place(i);
-                            let dim = self.cache.gqa.head_dim_v;
+                            let dim = self.cache.heads.head_dim_v;
                             let column = (query_head - heads.start * self.group()) * dim;
                             scratch.finish(i, &mut out.row_mut(row - rows.start)[column..][..dim]);
                         }
@@ -161,9 +163,9 @@ impl Queries<'_> {
 
     /// Elements of query `i`.
     fn q(&self, i: usize) -> &[f32] {
-        let gqa = &self.at.cache.gqa;
+        let dims = &self.at.cache.heads;
         let (row, head) = self.place(i);
-        &self.at.q[(row * gqa.n_head + head) * gqa.head_dim_k..][..gqa.head_dim_k]
+        &self.at.q[(row * dims.n_head + head) * dims.head_dim_k..][..dims.head_dim_k]
     }
 
     /// Positions that query `i` sees.
@@ -174,7 +176,7 @@ impl Queries<'_> {
     fn run(&self, s: &mut Scratch) {
         let cache = self.at.cache;
         let seq = self.at.place[self.start].0 as usize;
-        s.reset(self.n, cache.gqa.head_dim_v);
+        s.reset(self.n, cache.heads.head_dim_v);
         let most = (0..self.n).map(|i| self.seen(i)).max().unwrap_or(0);
         for block in 0..most.div_ceil(BLOCK) {
             let first = block * BLOCK;
@@ -201,10 +203,10 @@ impl Queries<'_> {
 
     /// One block of positions, of which the first `n_seen` are seen, for queries `i..i + N`.
     fn block<const N: usize>(&self, s: &mut Scratch, i: usize, n_seen: usize) {
-        let (cpu, gqa) = (self.at.cpu, &self.at.cache.gqa);
+        let (cpu, dims) = (self.at.cpu, &self.at.cache.heads);
         let q: [&[f32]; N] = std::array::from_fn(|j| self.q(i + j));
         let mut scores = [[f32::NEG_INFINITY; BLOCK]; N];
-        for (part, k) in s.k.chunks_exact(LANES * gqa.head_dim_k).enumerate() {
+        for (part, k) in s.k.chunks_exact(LANES * dims.head_dim_k).enumerate() {
             let n_part = n_seen.saturating_sub(part * LANES).min(LANES);
             if n_part == 0 {
                 break;
@@ -219,7 +221,7 @@ impl Queries<'_> {
             );
             for (scores, sums) in scores.iter_mut().zip(sums) {
                 for (score, sum) in scores[part * LANES..][..n_part].iter_mut().zip(sums) {
-                    *score = sum * gqa.scale;
+                    *score = sum * dims.scale;
                 }
             }
         }

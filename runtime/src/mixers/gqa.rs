@@ -40,7 +40,7 @@ pub(crate) fn run(w: &GqaWeights, env: &mut Env<'_>, kv: &mut KvCache, s: &mut S
         kv.store(w.kv_layer, seq as usize, pos as usize, k, v);
     }
     s.mixed.reset(s.place.len(), spec.n_head * spec.head_dim_v);
-    kv.attend(env.cpu, w.kv_layer, &s.q, &s.place, s.mixed.rows_mut());
+    kv.attend(env.cpu, w.kv_layer, &s.q, None, &s.place, s.mixed.rows_mut());
     env.matmul(&w.output, &mut s.mixed, &mut s.y);
 }
 

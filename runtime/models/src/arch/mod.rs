@@ -16,6 +16,7 @@ mod llama4;
 mod minimax_m2;
 mod olmoe;
 pub mod parts;
+mod passes;
 mod phi3;
 mod qwen2;
 mod qwen2moe;

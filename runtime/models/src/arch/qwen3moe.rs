@@ -1,11 +1,12 @@
 //! Qwen3-MoE: grouped-query attention with a norm of every query and key head, and experts in every layer.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::effects::Neutral;
 use crate::hf::{self, Fixed};
 use crate::hparams::{self, Row};
-use crate::spec::{Activation, Ffn, Gating, Gqa, LayerSpec, Mixer, ModelSpec, Moe, Norm, Rope, RopeKind};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, RopeKind};
 use crate::{Error, HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
@@ -50,42 +51,15 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
             "nothing",
         ));
     }
-    let norm = Norm { eps: h.rms_eps };
     let attention = Gqa {
-        n_head: h.n_head,
-        n_head_kv: h.n_head_kv,
-        head_dim_k: h.head_dim_k,
-        head_dim_v: h.head_dim_v,
-        qk_norm: Some(norm),
-        rope: Some(Rope {
-            kind: RopeKind::Neox,
-            n_rot: h.n_rot,
-            base: h.rope_base,
-        }),
-        scale: 1.0 / (h.head_dim_k as f32).sqrt(),
+        qk_norm: Some(passes::head_norm(h)),
+        rope: Some(passes::rope(h, RopeKind::Neox)),
+        ..passes::gqa(h)
     };
-    let experts = Moe {
-        n_expert: h.n_expert,
-        n_used: h.n_expert_used,
-        n_ff: h.n_ff_exp,
-        gating: Gating::Softmax,
-        norm_weights: true,
-        weights_scale: h.expert_weights_scale,
-        activation: Activation::Silu,
-    };
-    let layer = LayerSpec {
-        norm_in: norm,
-        mixer: Mixer::Gqa(attention),
-        norm_mid: norm,
-        ffn: Ffn::Moe(experts),
-    };
-    Ok(ModelSpec {
-        n_embd: h.n_embd,
-        n_vocab: h.n_vocab,
-        n_ctx_train: h.n_ctx_train,
-        layers: vec![layer; h.n_layer],
-        norm_out: norm,
-    })
+    let experts = passes::moe(h, h.n_ff_exp);
+    Ok(passes::model(h, |_| {
+        passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts))
+    }))
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

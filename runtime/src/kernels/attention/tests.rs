@@ -1,8 +1,8 @@
 use gguf_blocks::half_bulk::{f16_to_f32, f32_to_f16};
 use gguf_blocks::{Cpu, Level};
-use gguf_models::spec::Gqa;
+use gguf_models::spec::Window;
 
-use crate::kv::KvCache;
+use crate::kv::{Heads, KvCache};
 
 /// Shape of a case: heads, elements and context.
 #[derive(Clone, Copy, Debug)]
@@ -30,16 +30,17 @@ fn wave(i: usize) -> f32 {
 }
 
 fn filled(case: Case) -> Filled {
-    let gqa = Gqa {
+    let heads = Heads {
         n_head: case.n_head,
         n_head_kv: case.n_head_kv,
         head_dim_k: case.dim_k,
         head_dim_v: case.dim_v,
-        qk_norm: None,
-        rope: None,
         scale: 0.3,
+        softcap: 0.0,
+        window: Window::All,
+        v_in_k: false,
     };
-    let mut cache = KvCache::new(&[gqa, gqa], case.n_seq, case.n_ctx);
+    let mut cache = KvCache::new(&[heads, heads], case.n_seq, case.n_ctx);
     let (mut ks, mut vs) = (Vec::new(), Vec::new());
     for seq in 0..case.n_seq {
         for pos in 0..case.n_ctx {
@@ -71,7 +72,7 @@ impl Filled {
 
     fn attend(&self, cpu: Cpu, q: &[f32], place: &[(u32, u32)]) -> Vec<f32> {
         let mut out = vec![f32::NAN; place.len() * self.case.n_head * self.case.dim_v];
-        self.cache.attend(cpu, 1, q, place, &mut out);
+        self.cache.attend(cpu, 1, q, None, place, &mut out);
         out
     }
 
