@@ -1,22 +1,35 @@
 //! The dense feed-forward network.
 
+use gguf_models::spec::Activation;
 use rayon::prelude::*;
 
 use crate::forward::{Env, MIN_ROWS, Scratch};
 use crate::kernels::Acts;
-use crate::kernels::elementwise::silu_mul;
-use crate::model::FfnWeights;
+use crate::kernels::elementwise;
+use crate::model::DenseWeights;
 
-/// From the normed rows in `s.x` to `down(silu(gate x) * up x)` in `s.y`.
-pub(crate) fn run(w: &FfnWeights, env: &mut Env<'_>, s: &mut Scratch) {
-    env.matmul(&w.gate, &mut s.x, &mut s.gate);
-    env.matmul(&w.up, &mut s.x, &mut s.up);
-    activate(&s.gate, &s.up, w.gate.n_rows(), &mut s.act);
-    env.matmul(&w.down, &mut s.act, &mut s.y);
+/// From the normed rows in `s.x` to `down(gate(x) * up(x))` in `s.y`.
+pub(crate) fn run(w: &DenseWeights, env: &mut Env<'_>, s: &mut Scratch) {
+    let mut y = std::mem::take(&mut s.y);
+    run_into(w, env, s, &mut y);
+    s.y = y;
 }
 
-/// Rows of `silu(gate) * up`, `n_ff` elements each.
-pub(crate) fn activate(gate: &[f32], up: &[f32], n_ff: usize, out: &mut Acts) {
+/// The same, but into `y`.
+pub(crate) fn run_into(w: &DenseWeights, env: &mut Env<'_>, s: &mut Scratch, y: &mut Vec<f32>) {
+    env.matmul(&w.up, &mut s.x, &mut s.up);
+    match &w.gate {
+        Some(gate) => {
+            env.matmul(gate, &mut s.x, &mut s.gate);
+            activate(w.activation, &s.gate, &s.up, w.n_ff, &mut s.act);
+        }
+        None => activate_fused(w.activation, &s.up, w.n_ff, &mut s.act),
+    }
+    env.matmul(&w.down, &mut s.act, y);
+}
+
+/// Rows of gated activations, `n_ff` elements each.
+pub(crate) fn activate(activation: Activation, gate: &[f32], up: &[f32], n_ff: usize, out: &mut Acts) {
     out.reset(gate.len() / n_ff, n_ff);
     let inputs = gate.par_chunks(n_ff).zip(up.par_chunks(n_ff));
     let rows = out
@@ -24,5 +37,19 @@ pub(crate) fn activate(gate: &[f32], up: &[f32], n_ff: usize, out: &mut Acts) {
         .par_chunks_mut(n_ff)
         .zip(inputs)
         .with_min_len(MIN_ROWS);
-    rows.for_each(|(o, (g, u))| silu_mul(g, u, o));
+    rows.for_each(|(o, (g, u))| elementwise::gate(activation, g, u, o));
+}
+
+/// The same for rows that have first the gates, then the ups.
+fn activate_fused(activation: Activation, gate_up: &[f32], n_ff: usize, out: &mut Acts) {
+    out.reset(gate_up.len() / (2 * n_ff), n_ff);
+    let rows = out
+        .rows_mut()
+        .par_chunks_mut(n_ff)
+        .zip(gate_up.par_chunks(2 * n_ff))
+        .with_min_len(MIN_ROWS);
+    rows.for_each(|(o, gate_up)| {
+        let (g, u) = gate_up.split_at(n_ff);
+        elementwise::gate(activation, g, u, o);
+    });
 }

@@ -1,17 +1,20 @@
 //! The interpreter of a model's description: one micro-batch through the layers.
 
 use gguf_blocks::Cpu;
-use gguf_models::spec::{Ffn, Mixer};
+use gguf_models::spec::{Ffn, Mixer, ModelSpec, Rope};
 use rayon::prelude::*;
 
 use crate::kernels::elementwise::{self, RopeTable};
-use crate::kernels::{self, Acts};
+use crate::kernels::{self, Acts, Weights};
 use crate::kv::KvCache;
-use crate::mixers;
-use crate::model::{MixerWeights, Model, NormWeights, Tensor};
-use crate::moe::Routing;
+use crate::mixers::delta_net::DeltaNetScratch;
+use crate::mixers::mla::MlaScratch;
+use crate::mixers::{delta_net, gqa, mla};
+use crate::model::{FfnWeights, MixerWeights, Model, NormWeights, Tensor};
+use crate::moe::MoeScratch;
 use crate::observe::{Input, Observe};
-use crate::session::{Logits, LogitsSink, Settings, Token};
+use crate::recurrent::Recurrent;
+use crate::session::{Compute, Logits, LogitsSink, Settings, Token};
 use crate::{Result, ffn, moe};
 
 /// Rows of logits that are computed and handed out together, so that their memory does not grow with the
@@ -30,7 +33,11 @@ pub(crate) struct Scratch {
     pub(crate) h: Vec<f32>,
     /// Normed input of the part at work.
     pub(crate) x: Acts,
+    /// A product that is cut or normed before it is used.
+    pub(crate) projected: Vec<f32>,
     pub(crate) q: Vec<f32>,
+    /// Gates of query heads.
+    pub(crate) head_gates: Vec<f32>,
     pub(crate) k: Vec<f32>,
     pub(crate) v: Vec<f32>,
     /// Attention's result in front of its output matrix.
@@ -41,7 +48,9 @@ pub(crate) struct Scratch {
     pub(crate) up: Vec<f32>,
     /// Gated activations in front of down.
     pub(crate) act: Acts,
-    pub(crate) routing: Routing,
+    pub(crate) mla: MlaScratch,
+    pub(crate) delta_net: DeltaNetScratch,
+    pub(crate) moe: MoeScratch,
     /// One table for each rotary embedding that differs.
     pub(crate) ropes: Vec<RopeTable>,
     /// Places in the batch of the rows whose logits are wanted.
@@ -59,15 +68,11 @@ struct Widths {
 
 impl Scratch {
     pub(crate) fn new(model: &Model, settings: &Settings) -> Self {
-        let mut ropes: Vec<RopeTable> = Vec::new();
-        for layer in &model.spec().layers {
-            if let Mixer::Gqa(gqa) = layer.mixer
-                && let Some(rope) = gqa.rope
-                && !ropes.iter().any(|t| *t.rope() == rope)
-            {
-                ropes.push(RopeTable::new(rope, settings.n_ctx));
-            }
-        }
+        let ropes = ropes(model).into_iter().map(|rope| {
+            let factors = model.rope_factors(rope.factors, settings.n_ctx);
+            RopeTable::new(rope, factors.to_vec(), settings.n_ctx)
+        });
+        let ropes = ropes.collect();
         Self {
             ropes,
             ..Self::default()
@@ -82,16 +87,7 @@ impl Scratch {
         let per_token = (w.plain as u64 * 4).checked_add(w.acts as u64 * 6)?;
         let rows = LOGIT_ROWS.min(settings.n_ubatch) as u64;
         let logits = rows.checked_mul(spec.n_vocab as u64 * 4)?;
-        let mut ropes: Vec<_> = Vec::new();
-        for layer in &spec.layers {
-            if let Mixer::Gqa(gqa) = layer.mixer
-                && let Some(rope) = gqa.rope
-                && !ropes.contains(&rope)
-            {
-                ropes.push(rope);
-            }
-        }
-        let tables: u64 = ropes.iter().map(|r| RopeTable::row_len(r) as u64 * 4).sum();
+        let tables: u64 = ropes(model).iter().map(|r| RopeTable::row_len(r) as u64 * 4).sum();
         per_token
             .checked_mul(settings.n_ubatch as u64)?
             .checked_add(logits)?
@@ -99,25 +95,74 @@ impl Scratch {
     }
 }
 
-fn widths(model: &Model) -> Widths {
-    let spec = model.spec();
-    let (mut qkv, mut mixed, mut gate_up, mut act, mut routed) = (0, 0, 0, 0, 0);
-    for layer in &spec.layers {
-        if let Mixer::Gqa(g) = layer.mixer {
-            qkv = qkv.max(g.n_head * g.head_dim_k + g.n_head_kv * (g.head_dim_k + g.head_dim_v));
-            mixed = mixed.max(g.n_head * g.head_dim_v);
-        }
-        let (n_ff, pairs) = match layer.ffn {
-            Ffn::Dense(d) => (d.n_ff, 0),
-            Ffn::Moe(m) => (m.n_ff * m.n_used, m.n_used * spec.n_embd + m.n_expert),
+/// The rotations of the layers, each once.
+fn ropes(model: &Model) -> Vec<Rope> {
+    let mut all = Vec::new();
+    for layer in &model.spec().layers {
+        let rope = match layer.mixer {
+            Mixer::Gqa(gqa) => gqa.rope,
+            Mixer::Mla(mla) => Some(mla.rope),
+            Mixer::DeltaNet(_) => None,
         };
-        gate_up = gate_up.max(2 * n_ff);
-        act = act.max(n_ff);
-        routed = routed.max(pairs);
+        all.extend(rope.filter(|r| !all.contains(r)));
+    }
+    all
+}
+
+/// Plain elements for each token and elements that may be quantized too, of the largest mixer and feed-forward part.
+fn widths(model: &Model) -> Widths {
+    let n_embd = model.spec().n_embd;
+    let (mut mixer, mut ffn) = ((0, 0), (0, 0));
+    let largest = |a: &mut (usize, usize), b: (usize, usize)| *a = (a.0.max(b.0), a.1.max(b.1));
+    for layer in &model.spec().layers {
+        largest(&mut mixer, mixer_widths(&layer.mixer));
+        largest(&mut ffn, ffn_widths(&layer.ffn, n_embd));
     }
     Widths {
-        plain: 2 * spec.n_embd + qkv + gate_up + routed,
-        acts: spec.n_embd + mixed + act,
+        plain: 2 * n_embd + mixer.0 + ffn.0,
+        acts: n_embd + mixer.1 + ffn.1,
+    }
+}
+
+fn mixer_widths(mixer: &Mixer) -> (usize, usize) {
+    match mixer {
+        Mixer::Gqa(g) => {
+            let (q, kv) = (g.n_head * g.head_dim_k, g.n_head_kv * (g.head_dim_k + g.head_dim_v));
+            let apart = match (g.fused, g.gated) {
+                (true, _) => q + kv,
+                (false, true) => 3 * q,
+                (false, false) => 0,
+            };
+            (q + kv + apart, g.n_head * g.head_dim_v)
+        }
+        Mixer::Mla(m) => {
+            let (n_rot, rank) = (m.rope.n_rot, m.kv_lora_rank);
+            let projected = m.q_lora_rank.unwrap_or(0).max(rank + n_rot);
+            let q = m.n_head * (m.n_nope + n_rot);
+            let (kv, heads) = if m.absorbed {
+                let by_head = rank.max(m.head_dim_v);
+                (m.n_head * (rank + n_rot + by_head), m.n_head * rank.max(m.n_nope))
+            } else {
+                (m.n_head * 2 * (m.n_nope + n_rot + m.head_dim_v), 0)
+            };
+            let latent = m.q_lora_rank.unwrap_or(0).max(rank);
+            (projected + q + kv, latent + heads + m.n_head * m.head_dim_v)
+        }
+        Mixer::DeltaNet(d) => (2 * d.n_qkv() + 3 * d.n_inner() + 2 * d.n_head_v, d.n_inner()),
+    }
+}
+
+fn ffn_widths(ffn: &Ffn, n_embd: usize) -> (usize, usize) {
+    match ffn {
+        Ffn::Dense(d) => (2 * d.n_ff, d.n_ff),
+        Ffn::Moe(m) => {
+            let shared = m.shared.map_or(0, |s| s.n_ff);
+            let pairs = m.n_used * n_embd + 2 * m.n_expert + 6 * m.n_used;
+            let weighted = if m.weighted_input { m.n_used * n_embd } else { 0 };
+            let of_shared = if shared > 0 { n_embd + 1 } else { 0 };
+            let n_ff = (m.n_ff * m.n_used).max(shared);
+            (2 * n_ff + pairs + of_shared, n_ff + weighted)
+        }
     }
 }
 
@@ -125,13 +170,25 @@ fn widths(model: &Model) -> Widths {
 pub(crate) struct Env<'a> {
     pub(crate) model: &'a Model,
     pub(crate) cpu: Cpu,
+    pub(crate) compute: Compute,
     pub(crate) observer: Option<&'a mut dyn Observe>,
 }
 
-impl Env<'_> {
+impl<'a> Env<'a> {
+    fn weights<'w>(&self, w: &'w Tensor) -> Weights<'w>
+    where
+        'a: 'w,
+    {
+        let model: &'w Model = self.model;
+        Weights {
+            compute: self.compute,
+            ..model.weights(w)
+        }
+    }
+
     /// `y = w x`, one row of `y` for each row of `x`.
     pub(crate) fn matmul(&mut self, w: &Tensor, x: &mut Acts, y: &mut Vec<f32>) {
-        let weights = self.model.weights(w);
+        let weights = self.weights(w);
         if let Some(o) = &mut self.observer {
             o.input(
                 &w.name,
@@ -141,8 +198,9 @@ impl Env<'_> {
                 },
             );
         }
-        y.resize(x.rows().len() / weights.n_cols * w.n_rows(), 0.0);
+        y.resize(x.n() * w.n_rows(), 0.0);
         kernels::matmul(self.cpu, weights, x, y);
+        finish(w, &[0, x.n()], y);
     }
 
     /// Products of the pairs of a routing with their experts, one row of `y` a pair.
@@ -154,7 +212,7 @@ impl Env<'_> {
         group_starts: &[usize],
         y: &mut Vec<f32>,
     ) {
-        let weights = self.model.weights(w);
+        let weights = self.weights(w);
         if let Some(o) = &mut self.observer {
             let n_cols = weights.n_cols;
             o.input(
@@ -169,6 +227,28 @@ impl Env<'_> {
         }
         y.resize(source.len() * w.n_rows(), 0.0);
         kernels::matmul_grouped(self.cpu, weights, x, source, group_starts, y);
+        finish(w, group_starts, y);
+    }
+}
+
+/// What goes with a matrix: the factor of its products, and what is added.
+fn finish(w: &Tensor, group_starts: &[usize], y: &mut [f32]) {
+    if w.factors.is_empty() && w.bias.is_empty() {
+        return;
+    }
+    let n_rows = w.n_rows();
+    for (mat, pairs) in group_starts.windows(2).enumerate() {
+        let rows = y[pairs[0] * n_rows..pairs[1] * n_rows].par_chunks_mut(n_rows);
+        let factor = w.factors.get(mat).copied();
+        let bias = w.bias.get(mat * n_rows..(mat + 1) * n_rows);
+        rows.with_min_len(MIN_ROWS).for_each(|row| {
+            if let Some(factor) = factor {
+                elementwise::scale_in_place(row, factor);
+            }
+            if let Some(bias) = bias {
+                elementwise::add(row, bias);
+            }
+        });
     }
 }
 
@@ -176,6 +256,7 @@ impl Env<'_> {
 pub(crate) struct Pass<'a> {
     pub(crate) env: Env<'a>,
     pub(crate) kv: &'a mut KvCache,
+    pub(crate) recurrent: &'a mut Recurrent,
     pub(crate) scratch: &'a mut Scratch,
 }
 
@@ -183,28 +264,35 @@ impl Pass<'_> {
     /// Evaluates `ubatch`, whose first token is token `first` of the batch, and hands out its logits.
     pub(crate) fn run(mut self, ubatch: &[Token], first: usize, sink: &mut LogitsSink<'_>) -> Result<()> {
         let model = self.env.model;
+        let spec = model.spec();
         self.embed(ubatch, first);
         let mut trimmed = false;
-        for (i, layer) in model.layers.iter().enumerate() {
-            norm_rows(&layer.norm_in, &self.scratch.h, &mut self.scratch.x);
+        for (i, layer) in model.parts.layers.iter().enumerate() {
+            let s = &mut *self.scratch;
+            norm_rows(&layer.norm_in, &s.h, &mut s.x);
             match &layer.mixer {
-                MixerWeights::Gqa(w) => mixers::gqa::run(w, &mut self.env, self.kv, self.scratch),
+                MixerWeights::Gqa(w) => gqa::run(w, &mut self.env, self.kv, s),
+                MixerWeights::Mla(w) => mla::run(w, &mut self.env, self.kv, s),
+                MixerWeights::DeltaNet(w) => delta_net::run(w, &mut self.env, self.recurrent, s),
             }
-            add_rows(&mut self.scratch.h, &self.scratch.y, model.spec().n_embd);
+            norm_in_place(layer.norm_mixed.as_ref(), &mut s.y);
+            add_rows(&mut s.h, &s.y, spec.n_embd, spec.residual_scale);
             // Behind the last mixer no other row depends on a row without wanted logits.
-            if i + 1 == model.layers.len() && self.env.observer.is_none() {
+            if i + 1 == model.parts.layers.len() && self.env.observer.is_none() {
                 self.trim(ubatch);
                 trimmed = true;
                 if self.scratch.wanted.is_empty() {
                     return Ok(());
                 }
             }
-            norm_rows(&layer.norm_mid, &self.scratch.h, &mut self.scratch.x);
-            match &layer.ffn.router {
-                Some((spec, router)) => moe::run(spec, router, &layer.ffn, &mut self.env, self.scratch),
-                None => ffn::run(&layer.ffn, &mut self.env, self.scratch),
+            let s = &mut *self.scratch;
+            norm_rows(&layer.norm_mid, &s.h, &mut s.x);
+            match &layer.ffn {
+                FfnWeights::Dense(w) => ffn::run(w, &mut self.env, s),
+                FfnWeights::Moe(w) => moe::run(w, &mut self.env, s),
             }
-            add_rows(&mut self.scratch.h, &self.scratch.y, model.spec().n_embd);
+            norm_in_place(layer.norm_out.as_ref(), &mut s.y);
+            add_rows(&mut s.h, &s.y, spec.n_embd, spec.residual_scale);
         }
         if !trimmed {
             self.trim(ubatch);
@@ -228,7 +316,13 @@ impl Pass<'_> {
         );
         s.h.resize(ubatch.len() * n_embd, 0.0);
         let rows = s.h.par_chunks_mut(n_embd).zip(ubatch).with_min_len(MIN_ROWS);
-        rows.for_each(|(row, t)| model.embed(t.id, row));
+        let scale = model.spec().embedding_scale;
+        rows.for_each(|(row, t)| {
+            model.embed(t.id, row);
+            if scale != 1.0 {
+                elementwise::scale_in_place(row, scale);
+            }
+        });
         let n_pos = ubatch.iter().map(|t| t.pos as usize + 1).max().unwrap_or(0);
         for table in &mut s.ropes {
             table.extend(n_pos);
@@ -264,28 +358,30 @@ impl Pass<'_> {
         if wanted.is_empty() {
             return Ok(());
         }
-        let norm = &model.output_norm;
+        let norm = &model.parts.output_norm;
         y.resize(h.len(), 0.0);
         let rows = y
             .par_chunks_mut(n_embd)
             .zip(h.par_chunks(n_embd))
             .with_min_len(MIN_ROWS);
-        rows.for_each(|(o, v)| elementwise::rms_norm(v, &norm.weight, norm.spec.eps, o));
+        rows.for_each(|(o, v)| elementwise::rms_norm(v, &norm.weight, norm.eps, o));
         if let Some(o) = &mut self.env.observer {
             o.input(
-                &model.output.name,
+                &model.parts.output.name,
                 Input::Dense {
                     rows: y,
                     n_cols: n_embd,
                 },
             );
         }
-        let weights = model.weights(&model.output);
+        let weights = self.env.weights(&model.parts.output);
         for (index, rows) in wanted.chunks(LOGIT_ROWS).zip(y.chunks(LOGIT_ROWS * n_embd)) {
             x.reset(index.len(), n_embd);
             x.rows_mut().copy_from_slice(rows);
             logits.resize(index.len() * weights.n_rows, 0.0);
             kernels::matmul(self.env.cpu, weights, x, logits);
+            finish(&model.parts.output, &[0, index.len()], logits);
+            finish_logits(model.spec(), logits);
             sink(Logits {
                 index,
                 rows: logits,
@@ -304,13 +400,37 @@ fn norm_rows(norm: &NormWeights, h: &[f32], x: &mut Acts) {
         .par_chunks_mut(n_cols)
         .zip(h.par_chunks(n_cols))
         .with_min_len(MIN_ROWS);
-    rows.for_each(|(o, v)| elementwise::rms_norm(v, &norm.weight, norm.spec.eps, o));
+    rows.for_each(|(o, v)| elementwise::rms_norm(v, &norm.weight, norm.eps, o));
 }
 
-fn add_rows(h: &mut [f32], y: &[f32], n_cols: usize) {
+/// Norm of rows onto themselves, if there is one.
+fn norm_in_place(norm: Option<&NormWeights>, rows: &mut [f32]) {
+    if let Some(norm) = norm {
+        let rows = rows.par_chunks_mut(norm.weight.len()).with_min_len(MIN_ROWS);
+        rows.for_each(|row| elementwise::rms_norm_in_place(row, &norm.weight, norm.eps));
+    }
+}
+
+fn add_rows(h: &mut [f32], y: &[f32], n_cols: usize, factor: f32) {
     let rows = h
         .par_chunks_mut(n_cols)
         .zip(y.par_chunks(n_cols))
         .with_min_len(MIN_ROWS);
-    rows.for_each(|(a, v)| elementwise::add(a, v));
+    if factor == 1.0 {
+        rows.for_each(|(a, v)| elementwise::add(a, v));
+    } else {
+        rows.for_each(|(a, v)| elementwise::add_scaled(a, v, factor));
+    }
+}
+
+fn finish_logits(spec: &ModelSpec, logits: &mut [f32]) {
+    let rows = logits.par_chunks_mut(spec.n_vocab);
+    if spec.logit_scale != 1.0 || spec.logit_softcap != 0.0 {
+        rows.for_each(|row| {
+            elementwise::scale_in_place(row, spec.logit_scale);
+            if spec.logit_softcap != 0.0 {
+                elementwise::softcap(row, spec.logit_softcap);
+            }
+        });
+    }
 }

@@ -46,6 +46,7 @@
 
 pub mod bench;
 pub mod chunks;
+mod bind;
 mod error;
 mod ffn;
 mod forward;
@@ -58,6 +59,8 @@ mod moe;
 mod observe;
 pub mod options;
 pub mod perplexity;
+mod recurrent;
+mod routing;
 mod session;
 mod tokenizer;
 

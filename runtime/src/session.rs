@@ -1,11 +1,13 @@
 //! Sequences in progress: positions, KV cache and scratch memory.
 
 use gguf_blocks::Cpu;
+use gguf_models::spec::{DeltaNet, Mixer};
 
 use crate::forward::{self, Scratch};
 use crate::kv::{Heads, KvCache, KvType};
 use crate::model::Model;
 use crate::observe::Observe;
+use crate::recurrent::{self, Recurrent};
 use crate::{Error, Result};
 
 /// What a session has room for.
@@ -55,7 +57,7 @@ impl Default for Settings {
 /// Bytes that a session takes beside the mapped weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Keys and values.
+    /// Keys and values, and the state of layers that have none.
     pub kv: u64,
     /// Activations, logits and position tables.
     pub scratch: u64,
@@ -95,6 +97,7 @@ pub struct Session<'m> {
     model: &'m Model,
     settings: Settings,
     kv: KvCache,
+    recurrent: Recurrent,
     /// Positions taken, by sequence.
     n_past: Vec<u32>,
     /// `n_past` as it will be behind the batch that is being checked.
@@ -128,6 +131,7 @@ impl<'m> Session<'m> {
         Vec::<u8>::new().try_reserve_exact(total).map_err(|_| refuse())?;
         Ok(Self {
             kv: KvCache::new(&attention_layers(model), settings.n_seq, settings.n_ctx),
+            recurrent: Recurrent::new(&recurrent_layers(model), settings.n_seq),
             n_past: vec![0; settings.n_seq],
             n_next: vec![0; settings.n_seq],
             scratch: Scratch::new(model, &settings),
@@ -161,7 +165,10 @@ impl<'m> Session<'m> {
             sum.checked_add(elems.checked_mul(size_of::<half::f16>() as u64)?)
         });
         let n_pos = n_ctx.next_multiple_of(crate::kernels::attention::BLOCK) as u64;
-        let kv = per_pos.and_then(|b| b.checked_mul(n_pos)?.checked_mul(n_seq as u64));
+        let recurrent = recurrent_layers(model);
+        let states = recurrent.iter().map(recurrent::n_bytes);
+        let states = states.fold(0u64, u64::saturating_add);
+        let kv = per_pos.and_then(|b| b.checked_mul(n_pos)?.checked_add(states)?.checked_mul(n_seq as u64));
         let too_much = || Error::Settings("the context needs more memory than can be addressed".into());
         let kv = kv.ok_or_else(too_much)?;
         let scratch = Scratch::n_bytes(model, settings).ok_or_else(too_much)?;
@@ -221,11 +228,13 @@ impl<'m> Session<'m> {
             let env = forward::Env {
                 model: self.model,
                 cpu: self.settings.cpu,
+                compute: self.settings.compute,
                 observer: observer.as_mut().map(|o| &mut **o as &mut dyn Observe),
             };
             let pass = forward::Pass {
                 env,
                 kv: &mut self.kv,
+                recurrent: &mut self.recurrent,
                 scratch: &mut self.scratch,
             };
             let done = pass.run(ubatch, first, sink);
@@ -277,4 +286,14 @@ impl<'m> Session<'m> {
 fn attention_layers(model: &Model) -> Vec<Heads> {
     let layers = model.spec().layers.iter();
     layers.filter_map(|l| Heads::of(&l.mixer)).collect()
+}
+
+fn recurrent_layers(model: &Model) -> Vec<DeltaNet> {
+    let layers = model.spec().layers.iter();
+    layers
+        .filter_map(|l| match l.mixer {
+            Mixer::DeltaNet(net) => Some(net),
+            _ => None,
+        })
+        .collect()
 }

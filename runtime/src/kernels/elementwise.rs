@@ -2,7 +2,7 @@
 //!
 //! Plain loops over fixed lanes, which compile to vector code at any level and give the same bits there.
 
-use gguf_models::spec::{Rope, RopeKind};
+use gguf_models::spec::{Activation, Rope, RopeKind};
 
 use super::exp;
 
@@ -64,11 +64,92 @@ pub fn scale(x: &[f32], factor: f32, out: &mut [f32]) {
     }
 }
 
+/// `x *= factor`.
+pub fn scale_in_place(x: &mut [f32], factor: f32) {
+    for v in x {
+        *v *= factor;
+    }
+}
+
 /// `out = silu(gate) * up` with `silu(x) = x / (1 + e^-x)`.
 pub fn silu_mul(gate: &[f32], up: &[f32], out: &mut [f32]) {
     for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
         *o = g / (1.0 + exp(-g)) * u;
     }
+}
+
+/// `silu(x)` of each element onto itself.
+pub fn silu(x: &mut [f32]) {
+    for v in x {
+        *v /= 1.0 + exp(-*v);
+    }
+}
+
+/// `x *= sigmoid(gate)`.
+pub fn mul_sigmoid(x: &mut [f32], gate: &[f32]) {
+    for (v, g) in x.iter_mut().zip(gate) {
+        *v /= 1.0 + exp(-g);
+    }
+}
+
+/// The sum of the products of two rows, element `i` in lane `i % 8`.
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let (a8, a_rest) = a.as_chunks::<LANES>();
+    let (b8, b_rest) = b.as_chunks::<LANES>();
+    for (a, b) in a8.iter().zip(b8) {
+        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane += a * b;
+        }
+    }
+    for ((lane, a), b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
+        *lane += a * b;
+    }
+    let [a, b, c, d, e, f, g, h] = lanes;
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
+
+/// `out = gelu(gate) * up` with `gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
+fn gelu_mul(gate: &[f32], up: &[f32], out: &mut [f32]) {
+    const FACTOR: f32 = 0.797_884_6;
+    for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
+        let inner = FACTOR * g * (1.0 + 0.044_715 * g * g);
+        // (1 + tanh(y)) / 2 = 1 / (1 + e^-2y)
+        *o = g / (1.0 + exp(-2.0 * inner)) * u;
+    }
+}
+
+/// One row of a gated network: `out = gate * up` as `activation` has it.
+pub fn gate(activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    match activation {
+        Activation::Silu => silu_mul(gate, up, out),
+        Activation::Gelu => gelu_mul(gate, up, out),
+        Activation::SwigluClamped { alpha, limit } => {
+            for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
+                let (g, u) = (g.min(limit), u.clamp(-limit, limit));
+                *o = g / (1.0 + exp(-alpha * g)) * (u + 1.0);
+            }
+        }
+    }
+}
+
+/// `cap * tanh(x / cap)` of each element onto itself.
+pub fn softcap(x: &mut [f32], cap: f32) {
+    for v in x {
+        *v = cap * tanh(*v / cap);
+    }
+}
+
+/// Hyperbolic tangent, to about 1e-7.
+pub(crate) fn tanh(x: f32) -> f32 {
+    let e = exp(-2.0 * x.abs());
+    ((1.0 - e) / (1.0 + e)).copysign(x)
+}
+
+/// `ln(1 + e^x)`.
+pub(crate) fn softplus(x: f32) -> f32 {
+    // Through f64, so that no platform's single-precision library decides about the bits.
+    if x > 20.0 { x } else { f64::from(x).exp().ln_1p() as f32 }
 }
 
 /// Softmax of a row onto itself; the sum is in f64, in order.
@@ -96,15 +177,18 @@ pub fn sigmoid(x: &mut [f32]) {
 #[derive(Debug)]
 pub struct RopeTable {
     rope: Rope,
+    /// What the angle of each pair is divided by; empty for none.
+    factors: Vec<f32>,
     /// Position after position: `n_rot / 2` cosines, then as many sines.
     rows: Vec<f32>,
 }
 
 impl RopeTable {
-    /// An empty table with address space for `n_ctx` positions.
-    pub fn new(rope: Rope, n_ctx: usize) -> Self {
+    /// An empty table with address space for `n_ctx` positions; `factors` has an element for each pair, or none.
+    pub fn new(rope: Rope, factors: Vec<f32>, n_ctx: usize) -> Self {
         Self {
             rope,
+            factors,
             rows: Vec::with_capacity(n_ctx * Self::row_len(&rope)),
         }
     }
@@ -130,10 +214,26 @@ impl RopeTable {
         for pos in self.rows.len() / (2 * half)..n_pos {
             for part in [f64::cos, f64::sin] {
                 let mut theta = pos as f32;
-                for _ in 0..half {
-                    self.rows.push(part(f64::from(theta)) as f32);
+                for i in 0..half {
+                    let angle = self.angle(i, theta);
+                    self.rows
+                        .push(part(f64::from(angle)) as f32 * self.rope.magnitude);
                     theta *= factor;
                 }
+            }
+        }
+    }
+
+    /// The angle of pair `i`, which would be `theta` without any scaling.
+    fn angle(&self, i: usize, theta: f32) -> f32 {
+        let theta = theta / self.factors.get(i).copied().unwrap_or(1.0);
+        let scaled = self.rope.scale * theta;
+        match self.rope.yarn {
+            None => scaled,
+            Some(yarn) => {
+                let ramp = (i as f32 - yarn.low) / (yarn.high - yarn.low).max(0.001);
+                let share = (1.0 - ramp.clamp(0.0, 1.0)) * yarn.ext_factor;
+                scaled * (1.0 - share) + theta * share
             }
         }
     }
@@ -160,6 +260,8 @@ impl RopeTable {
 
 #[cfg(test)]
 mod tests {
+    use gguf_models::spec::RopeFactors;
+
     use super::*;
 
     fn close(a: f32, b: f64, tolerance: f64) {
@@ -206,7 +308,12 @@ mod tests {
                     kind,
                     n_rot: 4,
                     base: 100.0,
+                    scale: 1.0,
+                    factors: RopeFactors::One,
+                    yarn: None,
+                    magnitude: 1.0,
                 },
+                Vec::new(),
                 8,
             );
             table.extend(3);

@@ -21,6 +21,7 @@ pub use acts::Acts;
 pub use exp::exp;
 
 use crate::memory::GridMut;
+use crate::session::Compute;
 use product::{Path, Product};
 
 /// A stack of weight matrices of one tensor: `n_mats` matrices of `n_rows` rows of `n_cols` elements. A plain
@@ -37,6 +38,8 @@ pub struct Weights<'a> {
     pub n_rows: usize,
     /// Matrices (experts).
     pub n_mats: usize,
+    /// How they are multiplied.
+    pub compute: Compute,
 }
 
 /// `y[t][r] = w.row(r) . x[t]` for every activation row. `y` has `n * n_rows` elements. Weights must be a

@@ -11,6 +11,7 @@ use gguf_blocks::{Cpu, DecodeRow};
 use super::acts::Acts;
 use super::{Weights, float, int};
 use crate::memory::GridMut;
+use crate::session::Compute;
 
 /// Work of a task, in units of about a nanosecond: well above what handing it to another thread costs.
 const TASK: usize = 30_000;
@@ -26,7 +27,11 @@ pub(super) enum Path {
 
 impl Path {
     pub(super) fn of(cpu: Cpu, w: &Weights<'_>) -> Self {
-        match ((w.format.kernel)(cpu), w.format.decode) {
+        let kernel = match w.compute {
+            Compute::Fast => (w.format.kernel)(cpu),
+            Compute::F32 => None,
+        };
+        match (kernel, w.format.decode) {
             (Some(kernel), _) => Self::Kernel(kernel),
             (None, Some(decode)) => Self::Decoder(decode),
             (None, None) => panic!("type `{}` has no values to multiply", w.format.name),

@@ -1,3 +1,47 @@
 //! How layers mix positions: one file a kind.
 
+pub(crate) mod delta_net;
 pub(crate) mod gqa;
+pub(crate) mod mla;
+
+use gguf_models::spec::{Rope, Temperature};
+use rayon::prelude::*;
+
+use crate::forward::MIN_ROWS;
+use crate::kernels::elementwise::RopeTable;
+use crate::kv::KvCache;
+
+/// The table of a rotation.
+pub(crate) fn table(ropes: &[RopeTable], rope: Option<Rope>) -> Option<&RopeTable> {
+    ropes.iter().find(|t| Some(*t.rope()) == rope)
+}
+
+/// Stores the keys and values of rows. No values where the layer's are a part of its keys.
+pub(crate) fn store(kv: &mut KvCache, layer: usize, place: &[(u32, u32)], k: &[f32], v: &[f32]) {
+    let n = place.len().max(1);
+    let (n_k, n_v) = (k.len() / n, v.len() / n);
+    for (i, &(seq, pos)) in place.iter().enumerate() {
+        kv.store(
+            layer,
+            seq as usize,
+            pos as usize,
+            &k[i * n_k..][..n_k],
+            &v[i * n_v..][..n_v],
+        );
+    }
+}
+
+/// Grows query rows of `n_cols` elements with their positions.
+pub(crate) fn apply_temperature(t: Temperature, q: &mut [f32], n_cols: usize, place: &[(u32, u32)]) {
+    let rows = q.par_chunks_mut(n_cols).zip(place).with_min_len(MIN_ROWS);
+    rows.for_each(|(row, &(_, pos))| {
+        let step = (pos as usize + t.offset) / t.length.max(1);
+        // Through f64, so that no platform's single-precision library decides about the bits.
+        let factor = 1.0 + t.scale * (((step + 1) as f64).ln() as f32);
+        if factor != 1.0 {
+            for v in row {
+                *v *= factor;
+            }
+        }
+    });
+}

@@ -242,6 +242,7 @@ impl HParams {
                 self.n_expert_used,
             ));
         }
+        self.check_groups(arch)?;
         if self.n_layer_nextn >= self.n_layer {
             return Err(Error::mismatch(
                 key(arch, "nextn_predict_layers"),
@@ -260,6 +261,31 @@ impl HParams {
                     self.n_head,
                     self.head_dim_k.max(self.head_dim_v)
                 ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Groups of experts, where there are several.
+    fn check_groups(&self, arch: &str) -> Result<()> {
+        let (n, used) = (self.n_expert_groups, self.n_groups_used);
+        if n <= 1 || self.n_expert == 0 {
+            return Ok(());
+        }
+        if !self.n_expert.is_multiple_of(n) {
+            return Err(Error::mismatch(
+                key(arch, "expert_group_count"),
+                format!("a divisor of the expert count {}", self.n_expert),
+                n,
+            ));
+        }
+        // Of the chosen groups there are as many experts as a token uses.
+        let least = self.n_expert_used.div_ceil(self.n_expert / n);
+        if !(least..=n).contains(&used) {
+            return Err(Error::mismatch(
+                key(arch, "expert_group_used_count"),
+                format!("{least} to the group count {n}"),
+                used,
             ));
         }
         Ok(())

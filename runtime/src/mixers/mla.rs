@@ -1,0 +1,176 @@
+//! Latent attention, with queries that meet the latent vectors themselves or keys and values made of these.
+
+use rayon::prelude::*;
+
+use super::{apply_temperature, store, table};
+use crate::forward::{Env, MIN_ROWS, Scratch};
+use crate::kernels::Acts;
+use crate::kernels::elementwise::{RopeTable, rms_norm, rms_norm_in_place};
+use crate::kv::KvCache;
+use crate::model::{MlaKvWeights, MlaQueryWeights, MlaWeights, NormWeights, Tensor};
+
+/// What latent attention needs beside what all attention does.
+#[derive(Debug, Default)]
+pub(crate) struct MlaScratch {
+    /// Latent vectors in front of a matrix.
+    latent: Acts,
+    /// Single heads in front of their matrix: a row for each row and head.
+    heads: Acts,
+    /// Products of heads, all rows of the first head, then those of the next.
+    by_head: Vec<f32>,
+    /// Row of `heads` of each product.
+    source: Vec<u32>,
+    /// Where the products of each head start.
+    starts: Vec<usize>,
+}
+
+/// From the normed rows in `s.x` to the result in `s.y`; what the cache holds of the rows is stored on the way.
+pub(crate) fn run(w: &MlaWeights, env: &mut Env<'_>, kv: &mut KvCache, s: &mut Scratch) {
+    let spec = &w.spec;
+    let n_q = spec.n_nope + spec.rope.n_rot;
+    queries(w, env, s);
+    env.matmul(&w.kv_a, &mut s.x, &mut s.projected);
+    let rope = table(&s.ropes, Some(spec.rope));
+    rotate_tails(rope, &mut s.q, spec.n_head * n_q, n_q, spec.n_nope, &s.place);
+    let n_latent = spec.kv_lora_rank + spec.rope.n_rot;
+    norm_heads(&w.kv_norm, &mut s.projected, n_latent);
+    rotate_tails(rope, &mut s.projected, n_latent, n_latent, spec.kv_lora_rank, &s.place);
+    if let Some(t) = spec.temperature {
+        apply_temperature(t, &mut s.q, spec.n_head * n_q, &s.place);
+    }
+    match &w.kv {
+        MlaKvWeights::Absorbed { k_b, v_b } => absorbed(w, k_b, v_b, env, kv, s),
+        MlaKvWeights::Expanded { kv_b } => expanded(w, kv_b, env, kv, s),
+    }
+    env.matmul(&w.output, &mut s.mixed, &mut s.y);
+}
+
+fn queries(w: &MlaWeights, env: &mut Env<'_>, s: &mut Scratch) {
+    match &w.q {
+        MlaQueryWeights::Direct(q) => env.matmul(q, &mut s.x, &mut s.q),
+        MlaQueryWeights::Latent { a, norm, b } => {
+            env.matmul(a, &mut s.x, &mut s.projected);
+            let n = a.n_rows();
+            let latent = &mut s.mla.latent;
+            latent.reset(s.place.len(), n);
+            let rows = latent
+                .rows_mut()
+                .par_chunks_mut(n)
+                .zip(s.projected.par_chunks(n));
+            rows.with_min_len(MIN_ROWS)
+                .for_each(|(out, row)| rms_norm(row, &norm.weight, norm.eps, out));
+            env.matmul(b, latent, &mut s.q);
+        }
+    }
+}
+
+/// Norm of the first elements of each row, as many as there are weights.
+fn norm_heads(norm: &NormWeights, rows: &mut [f32], n_cols: usize) {
+    let rows = rows.par_chunks_mut(n_cols).with_min_len(MIN_ROWS);
+    rows.for_each(|row| rms_norm_in_place(&mut row[..norm.weight.len()], &norm.weight, norm.eps));
+}
+
+/// Rotates the elements from `first` on of each head of `head_dim` elements.
+fn rotate_tails(
+    rope: Option<&RopeTable>,
+    rows: &mut [f32],
+    n_cols: usize,
+    head_dim: usize,
+    first: usize,
+    place: &[(u32, u32)],
+) {
+    let Some(rope) = rope else { return };
+    let rows = rows.par_chunks_mut(n_cols).zip(place).with_min_len(MIN_ROWS);
+    rows.for_each(|(row, &(_, pos))| {
+        for head in row.chunks_exact_mut(head_dim) {
+            rope.rotate(pos as usize, &mut head[first..]);
+        }
+    });
+}
+
+/// Queries become latent, attention's results become values.
+fn absorbed(
+    w: &MlaWeights,
+    k_b: &Tensor,
+    v_b: &Tensor,
+    env: &mut Env<'_>,
+    kv: &mut KvCache,
+    s: &mut Scratch,
+) {
+    let spec = &w.spec;
+    let (n, n_head, rank, n_rot) = (s.place.len(), spec.n_head, spec.kv_lora_rank, spec.rope.n_rot);
+    let (n_nope, n_q, n_v) = (spec.n_nope, spec.n_nope + n_rot, spec.head_dim_v);
+    store(kv, w.kv_layer, &s.place, &s.projected, &[]);
+
+    let m = &mut s.mla;
+    m.number(n, n_head);
+    m.heads.reset(n * n_head, n_nope);
+    let heads = m.heads.rows_mut().par_chunks_mut(n_nope).zip(s.q.par_chunks(n_q));
+    heads
+        .with_min_len(MIN_ROWS)
+        .for_each(|(out, q)| out.copy_from_slice(&q[..n_nope]));
+    env.matmul_grouped(k_b, &mut m.heads, &m.source, &m.starts, &mut m.by_head);
+    // Latent queries with the rotated elements behind.
+    let n_k = rank + n_rot;
+    s.k.resize(n * n_head * n_k, 0.0);
+    let latent = s.k.par_chunks_mut(n_k).zip(s.q.par_chunks(n_q)).enumerate();
+    latent.with_min_len(MIN_ROWS).for_each(|(i, (out, q))| {
+        let at = (i % n_head * n + i / n_head) * rank;
+        out[..rank].copy_from_slice(&m.by_head[at..at + rank]);
+        out[rank..].copy_from_slice(&q[n_nope..]);
+    });
+    m.heads.reset(n * n_head, rank);
+    kv.attend(env.cpu, w.kv_layer, &s.k, None, &s.place, m.heads.rows_mut());
+    env.matmul_grouped(v_b, &mut m.heads, &m.source, &m.starts, &mut m.by_head);
+    s.mixed.reset(n, n_head * n_v);
+    let rows = s.mixed.rows_mut().par_chunks_mut(n_v).enumerate();
+    rows.with_min_len(MIN_ROWS).for_each(|(i, out)| {
+        let at = (i % n_head * n + i / n_head) * n_v;
+        out.copy_from_slice(&m.by_head[at..at + n_v]);
+    });
+}
+
+impl MlaScratch {
+    /// Numbers the products of `n` rows of heads with the matrices of the heads.
+    fn number(&mut self, n: usize, n_head: usize) {
+        self.source.clear();
+        self.starts.clear();
+        for head in 0..n_head {
+            self.starts.push(head * n);
+            self.source.extend((0..n).map(|row| (row * n_head + head) as u32));
+        }
+        self.starts.push(n_head * n);
+    }
+}
+
+/// Keys and values are made of the latent vectors.
+fn expanded(w: &MlaWeights, kv_b: &Tensor, env: &mut Env<'_>, kv: &mut KvCache, s: &mut Scratch) {
+    let spec = &w.spec;
+    let (n, n_head, rank, n_rot) = (s.place.len(), spec.n_head, spec.kv_lora_rank, spec.rope.n_rot);
+    let (n_nope, n_v) = (spec.n_nope, spec.head_dim_v);
+    let (n_latent, n_k, n_kv) = (rank + n_rot, n_nope + n_rot, n_nope + n_v);
+    let m = &mut s.mla;
+    m.latent.reset(n, rank);
+    let rows = m.latent.rows_mut().par_chunks_mut(rank);
+    rows.zip(s.projected.par_chunks(n_latent))
+        .with_min_len(MIN_ROWS)
+        .for_each(|(out, row)| out.copy_from_slice(&row[..rank]));
+    env.matmul(kv_b, &mut m.latent, &mut m.by_head);
+    s.k.resize(n * n_head * n_k, 0.0);
+    s.v.resize(n * n_head * n_v, 0.0);
+    let out = s.k.par_chunks_mut(n_head * n_k).zip(s.v.par_chunks_mut(n_head * n_v));
+    let rows = m.by_head.par_chunks(n_head * n_kv).zip(s.projected.par_chunks(n_latent));
+    out.zip(rows)
+        .with_min_len(MIN_ROWS)
+        .for_each(|((k, v), (made, latent))| {
+            let heads = k.chunks_exact_mut(n_k).zip(v.chunks_exact_mut(n_v));
+            for ((k, v), made) in heads.zip(made.chunks_exact(n_kv)) {
+                k[..n_nope].copy_from_slice(&made[..n_nope]);
+                k[n_nope..].copy_from_slice(&latent[rank..]);
+                v.copy_from_slice(&made[n_nope..]);
+            }
+        });
+    store(kv, w.kv_layer, &s.place, &s.k, &s.v);
+    s.mixed.reset(n, n_head * n_v);
+    kv.attend(env.cpu, w.kv_layer, &s.q, None, &s.place, s.mixed.rows_mut());
+}

@@ -1,0 +1,270 @@
+//! Which expert sees which token, and with what weight.
+
+use gguf_models::spec::{ExpertGroups, Gating, Moe};
+use rayon::prelude::*;
+
+use crate::forward::MIN_ROWS;
+use crate::kernels::elementwise::{add_scaled, scale, sigmoid, softmax, softplus};
+
+/// The smallest sum that chosen weights are divided by, 2^-14.
+const MIN_WEIGHT_SUM: f32 = 6.103_515_6e-5;
+
+/// Which expert sees which token. A pair is a token with one of its experts.
+#[derive(Debug, Default)]
+pub(crate) struct Routing {
+    /// Router logits, then probabilities: `n_expert` a token.
+    pub(crate) probs: Vec<f32>,
+    /// What experts are chosen by, where that is not the probability.
+    selection: Vec<f32>,
+    /// Chosen experts: `n_used` a token, the most probable first.
+    experts: Vec<u32>,
+    /// Weight of each choice.
+    pub(crate) weights: Vec<f32>,
+    /// Where the pairs of each expert start, and their number at the end.
+    pub(crate) starts: Vec<usize>,
+    /// Next free pair of each expert while pairs are numbered.
+    next: Vec<usize>,
+    /// Token of each pair.
+    pub(crate) source: Vec<u32>,
+    /// `0, 1, 2, ..`: each pair's own row.
+    pub(crate) own_row: Vec<u32>,
+    /// Pair of each choice.
+    pair: Vec<u32>,
+    /// Weight of each pair.
+    pair_weights: Vec<f32>,
+    /// Experts' results, a row a pair.
+    pub(crate) down: Vec<f32>,
+}
+
+impl Routing {
+    /// Turns logits into chosen experts and their weights. `bias` is added to probabilities for the choice alone.
+    pub(crate) fn choose(&mut self, spec: &Moe, bias: Option<&[f32]>) {
+        let n = self.probs.len() / spec.n_expert;
+        self.experts.resize(n * spec.n_used, 0);
+        self.weights.resize(n * spec.n_used, 0.0);
+        self.selection.resize(n * spec.n_expert, 0.0);
+        let chosen = self
+            .experts
+            .par_chunks_mut(spec.n_used)
+            .zip(self.weights.par_chunks_mut(spec.n_used));
+        let rows = self
+            .probs
+            .par_chunks_mut(spec.n_expert)
+            .zip(self.selection.par_chunks_mut(spec.n_expert))
+            .zip(chosen)
+            .with_min_len(MIN_ROWS);
+        rows.for_each(|((probs, selection), (experts, weights))| {
+            probabilities(spec.gating, probs);
+            let by = match (bias, spec.groups) {
+                (None, None) => &*probs,
+                (bias, groups) => {
+                    selection.copy_from_slice(probs);
+                    for (s, b) in selection.iter_mut().zip(bias.unwrap_or_default()) {
+                        *s += b;
+                    }
+                    if let Some(groups) = groups {
+                        keep_best_groups(groups, selection);
+                    }
+                    &*selection
+                }
+            };
+            top_k(by, experts);
+            for (w, &e) in weights.iter_mut().zip(&*experts) {
+                *w = probs[e as usize];
+            }
+            finish_weights(spec, weights);
+        });
+    }
+
+    /// Numbers the pairs by expert and, for one expert, by token.
+    pub(crate) fn group(&mut self, spec: &Moe) {
+        let n_pairs = self.experts.len();
+        self.starts.clear();
+        self.starts.resize(spec.n_expert + 1, 0);
+        for &e in &self.experts {
+            self.starts[e as usize + 1] += 1;
+        }
+        for e in 0..spec.n_expert {
+            self.starts[e + 1] += self.starts[e];
+        }
+        self.next.clear();
+        self.next.extend_from_slice(&self.starts[..spec.n_expert]);
+        self.source.resize(n_pairs, 0);
+        self.pair.resize(n_pairs, 0);
+        self.pair_weights.resize(n_pairs, 0.0);
+        for (choice, &e) in self.experts.iter().enumerate() {
+            let next = &mut self.next[e as usize];
+            self.source[*next] = (choice / spec.n_used) as u32;
+            self.pair[choice] = *next as u32;
+            self.pair_weights[*next] = self.weights[choice];
+            *next += 1;
+        }
+        self.own_row.clear();
+        self.own_row.extend(0..n_pairs as u32);
+    }
+
+    /// The weight of each pair, in the order of the pairs.
+    pub(crate) fn pair_weights(&self) -> &[f32] {
+        &self.pair_weights
+    }
+
+    /// Sums each token's results in the order of its choices.
+    pub(crate) fn combine(&self, n_used: usize, n_embd: usize, y: &mut Vec<f32>) {
+        y.resize(self.experts.len() / n_used * n_embd, 0.0);
+        let choices = self.pair.par_chunks(n_used).zip(self.weights.par_chunks(n_used));
+        let rows = y.par_chunks_mut(n_embd).zip(choices).with_min_len(MIN_ROWS);
+        rows.for_each(|(row, (pairs, weights))| {
+            for (slot, (&p, &w)) in pairs.iter().zip(weights).enumerate() {
+                let result = &self.down[p as usize * n_embd..][..n_embd];
+                if slot == 0 {
+                    scale(result, w, row);
+                } else {
+                    add_scaled(row, result, w);
+                }
+            }
+        });
+    }
+}
+
+/// Logits become probabilities; where these need the choice first, they stay.
+fn probabilities(gating: Gating, logits: &mut [f32]) {
+    match gating {
+        Gating::Softmax => softmax(logits),
+        Gating::Sigmoid => sigmoid(logits),
+        Gating::SoftmaxOfChosen => {}
+        Gating::SqrtSoftplus => {
+            for v in logits {
+                *v = softplus(*v).sqrt();
+            }
+        }
+    }
+}
+
+fn finish_weights(spec: &Moe, weights: &mut [f32]) {
+    if spec.gating == Gating::SoftmaxOfChosen {
+        softmax(weights);
+    }
+    if spec.norm_weights {
+        let sum = weights.iter().sum::<f32>().max(MIN_WEIGHT_SUM);
+        for w in &mut *weights {
+            *w /= sum;
+        }
+    }
+    if spec.weights_scale != 1.0 {
+        for w in weights {
+            *w *= spec.weights_scale;
+        }
+    }
+}
+
+/// Sets the experts of all but the best groups to minus infinity; of equal groups the first is kept.
+fn keep_best_groups(groups: ExpertGroups, selection: &mut [f32]) {
+    let size = selection.len() / groups.n;
+    let score = |group: &[f32]| -> f32 {
+        let mut best = [f32::NEG_INFINITY; 2];
+        for &v in group {
+            if v > best[0] {
+                best = [v, best[0]];
+            } else if v > best[1] {
+                best[1] = v;
+            }
+        }
+        best[..groups.n_scored.min(size).min(2)].iter().sum()
+    };
+    // Few groups: each is compared with all others.
+    let better = |selection: &[f32], i: usize| {
+        let own = score(&selection[i * size..][..size]);
+        (0..groups.n)
+            .filter(|&j| {
+                let other = score(&selection[j * size..][..size]);
+                other > own || (other == own && j < i)
+            })
+            .count()
+    };
+    let mut dropped = [0u64; 4];
+    for i in 0..groups.n {
+        if better(selection, i) >= groups.n_used {
+            dropped[i / 64] |= 1 << (i % 64);
+        }
+    }
+    for (i, group) in selection.chunks_exact_mut(size).enumerate() {
+        if dropped[i / 64] >> (i % 64) & 1 == 1 {
+            group.fill(f32::NEG_INFINITY);
+        }
+    }
+}
+
+/// The `out.len()` largest of `probs` in descending order; of equals, the lower index first.
+fn top_k(probs: &[f32], out: &mut [u32]) {
+    for slot in 0..out.len() {
+        let (taken, rest) = out.split_at_mut(slot);
+        let mut best: Option<usize> = None;
+        for (e, p) in probs.iter().enumerate() {
+            if best.is_none_or(|b| *p > probs[b]) && !taken.contains(&(e as u32)) {
+                best = Some(e);
+            }
+        }
+        rest[0] = best.expect("the description has no more choices than experts") as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gguf_models::spec::Activation;
+
+    fn spec() -> Moe {
+        Moe {
+            n_expert: 4,
+            n_used: 2,
+            n_ff: 32,
+            gating: Gating::Softmax,
+            groups: None,
+            norm_weights: true,
+            weights_scale: 1.0,
+            weighted_input: false,
+            activation: Activation::Silu,
+            shared: None,
+        }
+    }
+
+    #[test]
+    fn ties_go_to_the_lower_index() {
+        let mut out = [0; 3];
+        top_k(&[0.1, 0.4, 0.4, 0.1], &mut out);
+        assert_eq!(out, [1, 2, 0]);
+        top_k(&[f32::NAN; 4], &mut out);
+        assert_eq!(out, [0, 1, 2]);
+    }
+
+    #[test]
+    fn pairs_are_sorted_by_expert_then_token() {
+        let mut r = Routing {
+            probs: vec![0., 3., 1., 0., 2., 0., 0., 1., 0., 9., 0., 8.],
+            ..Routing::default()
+        };
+        r.choose(&spec(), None);
+        assert_eq!(r.experts, [1, 2, 0, 3, 1, 3]);
+        for w in r.weights.chunks(2) {
+            assert!((w[0] + w[1] - 1.0).abs() < 1e-6 && w[0] > w[1]);
+        }
+        r.group(&spec());
+        assert_eq!(r.starts, [0, 1, 3, 4, 6]);
+        assert_eq!(r.source, [1, 0, 2, 0, 1, 2]);
+        assert_eq!(r.pair, [1, 3, 0, 4, 2, 5]);
+    }
+
+    #[test]
+    fn results_are_weighted_and_summed() {
+        let mut r = Routing {
+            probs: vec![0., 1., 1., 0.],
+            ..Routing::default()
+        };
+        r.choose(&spec(), None);
+        r.group(&spec());
+        r.down = vec![2.0, 4.0, 6.0, 8.0];
+        let mut y = Vec::new();
+        r.combine(2, 2, &mut y);
+        assert_eq!(y, [4.0, 6.0]);
+    }
+}
