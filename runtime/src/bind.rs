@@ -5,13 +5,15 @@ use std::collections::{HashMap, HashSet};
 use gguf::{GgufFile, TensorInfo};
 use gguf_models::arch::Architecture;
 use gguf_models::check::check;
-use gguf_models::spec::{DeltaNet, Dense, Ffn, Gqa, Mixer, Mla, ModelSpec, Moe, Norm, NormOver};
+use gguf_models::spec::{
+    DeltaNet, Dense, Ffn, Gqa, Mixer, Mla, ModelSpec, Moe, Norm, NormOver, QkNorm, QkNormWeights,
+};
 use gguf_models::{HParams, LayerSpec, Part, Role};
 
 use crate::model::{
-    DeltaNetWeights, DenseWeights, FfnWeights, GqaWeights, Layer, MixerWeights, MlaKvWeights, MlaQueryWeights,
-    MlaWeights, MoeWeights, NormWeights, Parts, QkNormWeights, QkvWeights, RopeFactorTensors, SharedWeights,
-    Tensor,
+    DeltaNetWeights, DenseWeights, FfnWeights, GqaWeights, Layer, MixerWeights, MlaKvWeights,
+    MlaQueryWeights, MlaWeights, MoeWeights, NormWeights, Parts, QkNormTensors, QkvWeights,
+    RopeFactorTensors, SharedWeights, Tensor,
 };
 
 /// The weights, or all that keeps the file from being used.
@@ -141,25 +143,7 @@ impl<'a> Binder<'a> {
         };
         let qk_norm = match spec.qk_norm {
             None => None,
-            Some(norm) if norm.weights => Some(QkNormWeights {
-                after_rope: norm.after_rope,
-                q: self.norm(Role::AttnQNorm, il, norm.norm)?,
-                k: self.norm(Role::AttnKNorm, il, norm.norm)?,
-            }),
-            Some(norm) => {
-                let ones = |n_head: usize| NormWeights {
-                    eps: norm.norm.eps,
-                    weight: match norm.over {
-                        NormOver::Head => vec![1.0; spec.head_dim_k],
-                        NormOver::Heads => vec![1.0; n_head * spec.head_dim_k],
-                    },
-                };
-                Some(QkNormWeights {
-                    after_rope: norm.after_rope,
-                    q: ones(spec.n_head),
-                    k: ones(spec.n_head_kv),
-                })
-            }
+            Some(norm) => self.qk_norm(il, spec, norm)?,
         };
         let sinks = if spec.sinks {
             Some(self.vector(Role::AttnSinks, il)?)
@@ -174,6 +158,36 @@ impl<'a> Binder<'a> {
             qk_norm,
             sinks,
         })
+    }
+
+    #[expect(clippy::option_option, reason = "nothing found is not nothing wanted")]
+    fn qk_norm(&mut self, il: Option<usize>, spec: Gqa, norm: QkNorm) -> Option<Option<QkNormTensors>> {
+        let ones = |n_head: usize| NormWeights {
+            eps: norm.norm.eps,
+            weight: match norm.over {
+                NormOver::Head => vec![1.0; spec.head_dim_k],
+                NormOver::Heads => vec![1.0; n_head * spec.head_dim_k],
+            },
+        };
+        let (q, k) = match norm.weights {
+            QkNormWeights::Ones => (ones(spec.n_head), ones(spec.n_head_kv)),
+            QkNormWeights::IfPresent
+                if [Role::AttnQNorm, Role::AttnKNorm]
+                    .iter()
+                    .all(|role| self.info(*role, Part::Main, il).is_none()) =>
+            {
+                return Some(None);
+            }
+            QkNormWeights::IfPresent | QkNormWeights::Present => (
+                self.norm(Role::AttnQNorm, il, norm.norm)?,
+                self.norm(Role::AttnKNorm, il, norm.norm)?,
+            ),
+        };
+        Some(Some(QkNormTensors {
+            after_rope: norm.after_rope,
+            q,
+            k,
+        }))
     }
 
     fn mla(&mut self, il: Option<usize>, spec: Mla) -> Option<MlaWeights> {
@@ -343,7 +357,12 @@ impl<'a> Binder<'a> {
     }
 
     #[expect(clippy::option_option, reason = "nothing found is not nothing wanted")]
-    fn maybe_norm(&mut self, role: Role, layer: Option<usize>, spec: Option<Norm>) -> Option<Option<NormWeights>> {
+    fn maybe_norm(
+        &mut self,
+        role: Role,
+        layer: Option<usize>,
+        spec: Option<Norm>,
+    ) -> Option<Option<NormWeights>> {
         match spec {
             None => Some(None),
             Some(spec) => self.norm(role, layer, spec).map(Some),
@@ -368,7 +387,8 @@ impl<'a> Binder<'a> {
         let Some(info) = self.info(role, part, layer) else {
             return Some(Vec::new());
         };
-        let (Some(decode), Ok(n_elems)) = (info.format()?.decode, usize::try_from(info.shape.n_elems())) else {
+        let (Some(decode), Ok(n_elems)) = (info.format()?.decode, usize::try_from(info.shape.n_elems()))
+        else {
             return None;
         };
         let range = self.file.tensor_range(info);

@@ -87,7 +87,10 @@ impl Scratch {
         let per_token = (w.plain as u64 * 4).checked_add(w.acts as u64 * 6)?;
         let rows = LOGIT_ROWS.min(settings.n_ubatch) as u64;
         let logits = rows.checked_mul(spec.n_vocab as u64 * 4)?;
-        let tables: u64 = ropes(model).iter().map(|r| RopeTable::row_len(r) as u64 * 4).sum();
+        let tables: u64 = ropes(model)
+            .iter()
+            .map(|r| RopeTable::row_len(r) as u64 * 4)
+            .sum();
         per_token
             .checked_mul(settings.n_ubatch as u64)?
             .checked_add(logits)?
@@ -127,7 +130,10 @@ fn widths(model: &Model) -> Widths {
 fn mixer_widths(mixer: &Mixer) -> (usize, usize) {
     match mixer {
         Mixer::Gqa(g) => {
-            let (q, kv) = (g.n_head * g.head_dim_k, g.n_head_kv * (g.head_dim_k + g.head_dim_v));
+            let (q, kv) = (
+                g.n_head * g.head_dim_k,
+                g.n_head_kv * (g.head_dim_k + g.head_dim_v),
+            );
             let apart = match (g.fused, g.gated) {
                 (true, _) => q + kv,
                 (false, true) => 3 * q,

@@ -177,6 +177,7 @@ impl LayerCache {
 
     fn store(&mut self, seq: usize, pos: usize, k: &[f32], v: &[f32]) {
         let (dim_k, dim_v) = (self.heads.head_dim_k, self.heads.head_dim_v);
+        let v = if self.heads.v_in_k { &k[..dim_v] } else { v };
         assert_eq!(
             k.len(),
             self.heads.n_head_kv * dim_k,

@@ -45,8 +45,8 @@
 //! contexts, and settings that need more memory than there is. There is no sampling, no server and no GPU.
 
 pub mod bench;
-pub mod chunks;
 mod bind;
+pub mod chunks;
 mod error;
 mod ffn;
 mod forward;

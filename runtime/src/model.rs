@@ -43,7 +43,7 @@ pub(crate) struct NormWeights {
 
 /// Norms of queries and keys.
 #[derive(Debug)]
-pub(crate) struct QkNormWeights {
+pub(crate) struct QkNormTensors {
     pub(crate) after_rope: bool,
     pub(crate) q: NormWeights,
     pub(crate) k: NormWeights,
@@ -66,7 +66,7 @@ pub(crate) struct GqaWeights {
     pub(crate) kv_layer: usize,
     pub(crate) qkv: QkvWeights,
     pub(crate) output: Tensor,
-    pub(crate) qk_norm: Option<QkNormWeights>,
+    pub(crate) qk_norm: Option<QkNormTensors>,
     pub(crate) sinks: Option<Vec<f32>>,
 }
 
@@ -328,4 +328,3 @@ fn missing(key: &str) -> gguf::Error {
         found: "nothing".into(),
     }
 }
-

@@ -61,11 +61,10 @@ fn add_shared(w: &SharedWeights, env: &mut Env<'_>, s: &mut Scratch) {
     let mut shared = std::mem::take(&mut s.moe.shared);
     ffn::run_into(&w.net, env, s, &mut shared);
     let n_embd = w.net.down.n_rows();
-    let rows = s
-        .y
-        .par_chunks_mut(n_embd)
-        .zip(shared.par_chunks(n_embd))
-        .with_min_len(MIN_ROWS);
+    let rows =
+        s.y.par_chunks_mut(n_embd)
+            .zip(shared.par_chunks(n_embd))
+            .with_min_len(MIN_ROWS);
     match &w.gate {
         None => rows.for_each(|(y, v)| add(y, v)),
         Some(gate) => {

@@ -168,7 +168,11 @@ impl<'m> Session<'m> {
         let recurrent = recurrent_layers(model);
         let states = recurrent.iter().map(recurrent::n_bytes);
         let states = states.fold(0u64, u64::saturating_add);
-        let kv = per_pos.and_then(|b| b.checked_mul(n_pos)?.checked_add(states)?.checked_mul(n_seq as u64));
+        let kv = per_pos.and_then(|b| {
+            b.checked_mul(n_pos)?
+                .checked_add(states)?
+                .checked_mul(n_seq as u64)
+        });
         let too_much = || Error::Settings("the context needs more memory than can be addressed".into());
         let kv = kv.ok_or_else(too_much)?;
         let scratch = Scratch::n_bytes(model, settings).ok_or_else(too_much)?;

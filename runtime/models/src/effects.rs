@@ -48,13 +48,10 @@ pub const GENERIC: &[Effect] = &[
     ("expert_shared_feed_forward_length", Neutral::Any),
     ("expert_chunk_feed_forward_length", Neutral::Any),
     ("expert_shared_count", Neutral::Zero),
-    ("expert_group_count", Neutral::OneOrUnset),
-    ("expert_group_used_count", Neutral::OneOrUnset),
     ("expert_group_scale", Neutral::OneOrUnset),
     ("experts_per_group", Neutral::Zero),
     ("moe_every_n_layers", Neutral::OneOrUnset),
     ("interleave_moe_layer_step", Neutral::OneOrUnset),
-    ("nextn_predict_layers", Neutral::Zero),
     ("logit_scale", Neutral::OneOrUnset),
     ("attn_logit_softcapping", Neutral::Zero),
     ("router_logit_softcapping", Neutral::Zero),
@@ -88,18 +85,9 @@ pub const GENERIC: &[Effect] = &[
     ("attention.shared_kv_layers", Neutral::Zero),
     ("rope.dimension_sections", Neutral::Zero),
     ("rope.scale_linear", Neutral::RopeFactor),
-    ("rope.scaling.type", Neutral::RopeType),
-    ("rope.scaling.factor", Neutral::RopeFactor),
-    ("rope.scaling.attn_factor", Neutral::OneOrUnset),
     // What only YaRN and its kin read.
     ("rope.scaling.alpha", Neutral::Any),
-    ("rope.scaling.original_context_length", Neutral::Any),
     ("rope.scaling.finetuned", Neutral::Any),
-    ("rope.scaling.yarn_log_multiplier", Neutral::Any),
-    ("rope.scaling.yarn_ext_factor", Neutral::Any),
-    ("rope.scaling.yarn_attn_factor", Neutral::Any),
-    ("rope.scaling.yarn_beta_fast", Neutral::Any),
-    ("rope.scaling.yarn_beta_slow", Neutral::Any),
 ];
 
 /// Checks that the forward pass of the architecture's description is the one that the metadata ask for.

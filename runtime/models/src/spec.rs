@@ -111,8 +111,19 @@ pub struct QkNorm {
     pub over: NormOver,
     /// Whether it comes behind the rotation rather than in front.
     pub after_rope: bool,
-    /// Whether it has weights (`attn_q_norm`, `attn_k_norm`).
-    pub weights: bool,
+    /// Where its weights are.
+    pub weights: QkNormWeights,
+}
+
+/// The weights of a norm of queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNormWeights {
+    /// `attn_q_norm` and `attn_k_norm`.
+    Present,
+    /// The same, but a file without them has no such norm.
+    IfPresent,
+    /// All are 1.
+    Ones,
 }
 
 /// What is one row to a norm of queries and keys.

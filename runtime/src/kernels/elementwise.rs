@@ -149,7 +149,11 @@ pub(crate) fn tanh(x: f32) -> f32 {
 /// `ln(1 + e^x)`.
 pub(crate) fn softplus(x: f32) -> f32 {
     // Through f64, so that no platform's single-precision library decides about the bits.
-    if x > 20.0 { x } else { f64::from(x).exp().ln_1p() as f32 }
+    if x > 20.0 {
+        x
+    } else {
+        f64::from(x).exp().ln_1p() as f32
+    }
 }
 
 /// Softmax of a row onto itself; the sum is in f64, in order.

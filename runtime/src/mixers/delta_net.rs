@@ -62,13 +62,19 @@ pub(crate) fn run(w: &DeltaNetWeights, env: &mut Env<'_>, states: &mut Recurrent
     s.mixed.reset(n, spec.n_inner());
     d.normed.resize(d.gate.len(), 0.0);
     let dim = spec.head_dim_v;
-    let heads = s.mixed.rows_mut().par_chunks_mut(dim).zip(d.normed.par_chunks_mut(dim));
+    let heads = s
+        .mixed
+        .rows_mut()
+        .par_chunks_mut(dim)
+        .zip(d.normed.par_chunks_mut(dim));
     let heads = heads.zip(d.gate.par_chunks(dim)).enumerate();
-    heads.with_min_len(MIN_ROWS).for_each(|(i, ((out, normed), gate))| {
-        let at = (i % spec.n_head_v * n + i / spec.n_head_v) * dim;
-        rms_norm(&d.by_head[at..at + dim], &w.norm.weight, w.norm.eps, normed);
-        silu_mul(gate, normed, out);
-    });
+    heads
+        .with_min_len(MIN_ROWS)
+        .for_each(|(i, ((out, normed), gate))| {
+            let at = (i % spec.n_head_v * n + i / spec.n_head_v) * dim;
+            rms_norm(&d.by_head[at..at + dim], &w.norm.weight, w.norm.eps, normed);
+            silu_mul(gate, normed, out);
+        });
     env.matmul(&w.output, &mut s.mixed, &mut s.y);
 }
 
@@ -78,7 +84,11 @@ fn convolve(w: &DeltaNetWeights, rows: &[f32], last: &mut [f32], out: &mut [f32]
     let n_last = n_conv - 1;
     let row = |i: usize| {
         // Rows of the state go ahead.
-        if i < n_last { &last[i * n_qkv..][..n_qkv] } else { &rows[(i - n_last) * n_qkv..][..n_qkv] }
+        if i < n_last {
+            &last[i * n_qkv..][..n_qkv]
+        } else {
+            &rows[(i - n_last) * n_qkv..][..n_qkv]
+        }
     };
     let each = out.par_chunks_mut(n_qkv).enumerate().with_min_len(MIN_ROWS);
     each.for_each(|(t, out)| {
@@ -108,7 +118,11 @@ fn normalize_heads(spec: &DeltaNet, rows: &mut [f32]) {
     rows.for_each(|row| {
         for (i, head) in row[..2 * n_keys].chunks_exact_mut(dim).enumerate() {
             let factor = 1.0 / (dot(head, head) + LENGTH_EPS).sqrt();
-            let factor = if i < spec.n_head_k { factor * query_factor } else { factor };
+            let factor = if i < spec.n_head_k {
+                factor * query_factor
+            } else {
+                factor
+            };
             for v in head {
                 *v *= factor;
             }

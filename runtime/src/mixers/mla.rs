@@ -34,7 +34,14 @@ pub(crate) fn run(w: &MlaWeights, env: &mut Env<'_>, kv: &mut KvCache, s: &mut S
     rotate_tails(rope, &mut s.q, spec.n_head * n_q, n_q, spec.n_nope, &s.place);
     let n_latent = spec.kv_lora_rank + spec.rope.n_rot;
     norm_heads(&w.kv_norm, &mut s.projected, n_latent);
-    rotate_tails(rope, &mut s.projected, n_latent, n_latent, spec.kv_lora_rank, &s.place);
+    rotate_tails(
+        rope,
+        &mut s.projected,
+        n_latent,
+        n_latent,
+        spec.kv_lora_rank,
+        &s.place,
+    );
     if let Some(t) = spec.temperature {
         apply_temperature(t, &mut s.q, spec.n_head * n_q, &s.place);
     }
@@ -53,10 +60,7 @@ fn queries(w: &MlaWeights, env: &mut Env<'_>, s: &mut Scratch) {
             let n = a.n_rows();
             let latent = &mut s.mla.latent;
             latent.reset(s.place.len(), n);
-            let rows = latent
-                .rows_mut()
-                .par_chunks_mut(n)
-                .zip(s.projected.par_chunks(n));
+            let rows = latent.rows_mut().par_chunks_mut(n).zip(s.projected.par_chunks(n));
             rows.with_min_len(MIN_ROWS)
                 .for_each(|(out, row)| rms_norm(row, &norm.weight, norm.eps, out));
             env.matmul(b, latent, &mut s.q);
@@ -158,8 +162,13 @@ fn expanded(w: &MlaWeights, kv_b: &Tensor, env: &mut Env<'_>, kv: &mut KvCache, 
     env.matmul(kv_b, &mut m.latent, &mut m.by_head);
     s.k.resize(n * n_head * n_k, 0.0);
     s.v.resize(n * n_head * n_v, 0.0);
-    let out = s.k.par_chunks_mut(n_head * n_k).zip(s.v.par_chunks_mut(n_head * n_v));
-    let rows = m.by_head.par_chunks(n_head * n_kv).zip(s.projected.par_chunks(n_latent));
+    let out =
+        s.k.par_chunks_mut(n_head * n_k)
+            .zip(s.v.par_chunks_mut(n_head * n_v));
+    let rows = m
+        .by_head
+        .par_chunks(n_head * n_kv)
+        .zip(s.projected.par_chunks(n_latent));
     out.zip(rows)
         .with_min_len(MIN_ROWS)
         .for_each(|((k, v), (made, latent))| {

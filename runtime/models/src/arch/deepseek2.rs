@@ -4,9 +4,11 @@
 use serde_json::Value as Json;
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, Computed, Mtp, TensorExpectation};
 use crate::hf::{self, Cut, Fixed, Heads, Piece, TensorRule};
-use crate::hparams::{self, Row, Slot};
+use crate::hparams::{self, RopeScaling, Row, Slot};
+use crate::spec::{Ffn, Mixer, Mla, ModelSpec, Moe, Rope, RopeKind, Temperature};
 use crate::{Error, HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
@@ -42,6 +44,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     ],
     mtp: |config| if is_glm(config) { Mtp::Kept } else { Mtp::Dropped },
     computed: check,
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -258,6 +261,60 @@ fn value_rows(h: &HParams) -> Heads {
         len: v,
         ..key_rows(h)
     }
+}
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let (n_nope, head_dim_v) = head_dims(h);
+    // Multiplied with 0.1 once more than needed, as the reference has it.
+    let log_multiplier = h.yarn_log_multiplier.unwrap_or(0.0) / 0.1;
+    let is_yarn = h.rope_scaling == RopeScaling::Yarn;
+    let growth = if is_yarn {
+        passes::log_growth(h.rope_factor, log_multiplier)
+    } else {
+        1.0
+    };
+    let rope = passes::rope(h, RopeKind::Norm);
+    let attention = Mla {
+        n_head: h.n_head,
+        n_nope,
+        kv_lora_rank: h.kv_lora_rank,
+        head_dim_v,
+        q_lora_rank: (h.q_lora_rank > 0).then_some(h.q_lora_rank),
+        norm: passes::norm(h),
+        rope: Rope {
+            // The growth of scores takes its place.
+            magnitude: if log_multiplier == 0.0 {
+                rope.magnitude
+            } else {
+                h.rope_attn_factor
+            },
+            ..rope
+        },
+        scale: growth * growth / ((n_nope + h.n_rot) as f32).sqrt(),
+        temperature: (h.temperature_scale != 0.0).then_some(Temperature {
+            scale: h.temperature_scale,
+            length: if h.temperature_length == 0 {
+                h.n_ctx_orig
+            } else {
+                h.temperature_length
+            },
+            offset: 0,
+        }),
+        absorbed: is_mla(h),
+    };
+    let experts = Moe {
+        norm_weights: h.expert_weights_norm.unwrap_or(false),
+        shared: passes::shared(h.n_ff_exp * h.n_expert_shared),
+        ..passes::moe(h, h.n_ff_exp)
+    };
+    Ok(passes::model(h, |il| {
+        let ffn = if il < h.n_layer_dense || h.n_expert == 0 {
+            Ffn::Dense(passes::dense(h))
+        } else {
+            Ffn::Moe(experts)
+        };
+        passes::layer(h, Mixer::Mla(attention), ffn)
+    }))
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

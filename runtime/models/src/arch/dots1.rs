@@ -1,10 +1,12 @@
 //! dots.llm1: attention of Qwen 3, and routing of `DeepSeek` V3 behind a few dense layers.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
 use crate::hparams::{self, Row};
-use crate::{HParams, Role};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, RopeKind};
+use crate::{HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "dots1",
@@ -23,6 +25,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::ROUTER,
         parts::SHARED_EXPERTS,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -37,6 +40,27 @@ static OWN: &[Row] = &[
 
 /// Checkpoints without the setting are the first ones, whose code has a sigmoid.
 static EXPLICIT: &[Row] = &[hparams::EXPERT_GATING_FUNC.computed(|_| Ok(Some("sigmoid".into())))];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        rope: Some(passes::rope(h, RopeKind::Neox)),
+        qk_norm: Some(passes::head_norm(h)),
+        ..passes::gqa(h)
+    };
+    let experts = Moe {
+        norm_weights: h.expert_weights_norm.unwrap_or(false),
+        shared: passes::shared(h.n_ff_exp * h.n_expert_shared),
+        ..passes::moe(h, h.n_ff_exp)
+    };
+    Ok(passes::model(h, |il| {
+        let ffn = if il < h.n_layer_dense {
+            Ffn::Dense(passes::dense(h))
+        } else {
+            Ffn::Moe(experts)
+        };
+        passes::layer(h, Mixer::Gqa(attention), ffn)
+    }))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

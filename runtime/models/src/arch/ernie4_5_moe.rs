@@ -4,9 +4,11 @@
 use serde_json::Value as Json;
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Cut, Fixed, Groups, Piece, Skip, TensorRule};
 use crate::hparams::{self, Hf, Row};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, RopeKind};
 use crate::{Error, HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
@@ -26,6 +28,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::SHARED_EXPERTS,
         OWN_TENSORS,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -121,6 +124,29 @@ static OWN_TENSORS: &[TensorRule] = &[
     TensorRule::skip("model.mtp_hidden_norm.{rest}", Skip::Mtp),
     TensorRule::skip("model.mtp_linear_proj.{rest}", Skip::Mtp),
 ];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        rope: Some(passes::rope(h, RopeKind::Norm)),
+        ..passes::gqa(h)
+    };
+    let experts = Moe {
+        shared: passes::shared(h.n_ff_shexp),
+        ..passes::moe(h, h.n_ff_exp)
+    };
+    Ok(passes::model(h, |il| {
+        let ffn = if is_dense(h, il) {
+            Ffn::Dense(passes::dense(h))
+        } else {
+            Ffn::Moe(experts)
+        };
+        passes::layer(h, Mixer::Gqa(attention), ffn)
+    }))
+}
+
+fn is_dense(h: &HParams, il: usize) -> bool {
+    il < h.n_layer_dense || !(il + 1).is_multiple_of(h.moe_step.max(1))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

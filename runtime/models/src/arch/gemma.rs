@@ -4,8 +4,10 @@
 use serde_json::Value as Json;
 
 use super::parts::Expect;
+use super::passes;
 use crate::hf::{self, Fixed, Op, Piece, Skip, TensorRule};
 use crate::hparams::{self, Row};
+use crate::spec::{Activation, Dense, Ffn, Gqa, LayerSpec, Mixer, ModelSpec};
 use crate::{Error, HParams, Role};
 
 /// What they have beside [`super::parts::NORMS_FROM_ONE`]: norms around the feed-forward network, a tied output.
@@ -46,6 +48,33 @@ pub(super) const ATTENTION_SCALE: Row = hparams::ATTENTION_SCALE.computed(|confi
     }
     Ok(Some(scalar.sqrt().recip().into()))
 });
+
+/// The factor of the scores: the key's, else that of the model's size, which its number of layers tells. Models of
+/// `n_layer_largest` layers divide by the root of the share of a head in the embedding.
+pub(super) fn attention_scale(h: &HParams, n_layer_largest: usize) -> f32 {
+    let dim = if h.n_layer == n_layer_largest {
+        h.n_embd / h.n_head
+    } else {
+        h.head_dim_k
+    };
+    passes::attention_scale(h, 1.0 / (dim as f32).sqrt())
+}
+
+/// The forward pass, with norms around both parts of a layer.
+pub(super) fn forward(h: &HParams, attention: impl Fn(usize) -> Gqa) -> ModelSpec {
+    let dense = Dense {
+        activation: Activation::Gelu,
+        ..passes::dense(h)
+    };
+    ModelSpec {
+        embedding_scale: (h.n_embd as f32).sqrt(),
+        ..passes::model(h, |il| LayerSpec {
+            norm_mixed: Some(passes::norm(h)),
+            norm_out: Some(passes::norm(h)),
+            ..passes::layer(h, Mixer::Gqa(attention(il)), Ffn::Dense(dense))
+        })
+    }
+}
 
 /// A setting, or what its absence means.
 pub(super) fn or(config: &Json, path: &str, usual: impl Into<Json>) -> Json {

@@ -2,9 +2,11 @@
 
 use super::gemma;
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hparams::{self, Row};
-use crate::{HParams, hf};
+use crate::spec::{Gqa, ModelSpec, RopeKind};
+use crate::{HParams, Result, hf};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "gemma2",
@@ -20,6 +22,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::ATTENTION,
         parts::DENSE,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -45,6 +48,21 @@ static EXPLICIT: &[Row] = &[
     hparams::SLIDING_WINDOW_PATTERN.computed(|c| hf::full_attention_period(c, &[], 2)),
     gemma::ATTENTION_SCALE,
 ];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let rope = passes::rope(h, RopeKind::Neox);
+    let model = gemma::forward(h, |il| Gqa {
+        rope: Some(rope),
+        scale: gemma::attention_scale(h, 46),
+        softcap: h.attn_softcap,
+        window: passes::window(h, il, 2),
+        ..passes::gqa(h)
+    });
+    Ok(ModelSpec {
+        logit_softcap: h.final_softcap,
+        ..model
+    })
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

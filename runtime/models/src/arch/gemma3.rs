@@ -2,9 +2,11 @@
 
 use super::gemma;
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hparams::{self, Row};
-use crate::{HParams, hf};
+use crate::spec::{Gqa, ModelSpec, Rope, RopeKind, Window};
+use crate::{HParams, Result, hf};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "gemma3",
@@ -20,6 +22,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::ATTENTION,
         parts::DENSE,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -45,6 +48,36 @@ static EXPLICIT: &[Row] = &[
     }),
     gemma::ATTENTION_SCALE,
 ];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    // Layers with a window have a base of their own, and nothing scales their positions.
+    let rope = passes::rope(h, RopeKind::Neox);
+    let rope_swa = Rope {
+        base: if h.rope_base_swa == 0.0 {
+            10_000.0
+        } else {
+            h.rope_base_swa
+        },
+        scale: 1.0,
+        yarn: None,
+        magnitude: 1.0,
+        ..rope
+    };
+    let model = gemma::forward(h, |il| {
+        let window = passes::window(h, il, 6);
+        Gqa {
+            rope: Some(if window == Window::All { rope } else { rope_swa }),
+            qk_norm: Some(passes::head_norm(h)),
+            scale: gemma::attention_scale(h, 62),
+            window,
+            ..passes::gqa(h)
+        }
+    });
+    Ok(ModelSpec {
+        logit_softcap: h.final_softcap,
+        ..model
+    })
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

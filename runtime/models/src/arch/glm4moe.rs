@@ -2,10 +2,12 @@
 //! sigmoid scores.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, Mtp, TensorExpectation};
 use crate::hf;
 use crate::hparams::{self, Row};
-use crate::{HParams, Role};
+use crate::spec::{Ffn, Gating, Gqa, LayerSpec, Mixer, ModelSpec, Moe, QkNorm, QkNormWeights, RopeKind};
+use crate::{HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "glm4moe",
@@ -26,6 +28,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::NEXTN,
     ],
     mtp: |_| Mtp::Kept,
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -46,6 +49,34 @@ static OWN: &[Row] = &[
         .computed(|c| Ok(Some(hf::flag(c, "norm_topk_prob")?.unwrap_or(true).into()))),
     hparams::NEXTN_PREDICT_LAYERS,
 ];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        rope: Some(passes::rope(h, RopeKind::Neox)),
+        qk_norm: Some(QkNorm {
+            weights: QkNormWeights::IfPresent,
+            ..passes::head_norm(h)
+        }),
+        ..passes::gqa(h)
+    };
+    let experts = Moe {
+        gating: Gating::Sigmoid,
+        norm_weights: h.expert_weights_norm.unwrap_or(false),
+        shared: passes::shared(h.n_ff_exp * h.n_expert_shared),
+        ..passes::moe(h, h.n_ff_exp)
+    };
+    Ok(passes::model(h, |il| {
+        let ffn = if il < h.n_layer_dense {
+            Ffn::Dense(passes::dense(h))
+        } else {
+            Ffn::Moe(experts)
+        };
+        LayerSpec {
+            norm_mid_role: Role::PostAttnNorm,
+            ..passes::layer(h, Mixer::Gqa(attention), ffn)
+        }
+    }))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

@@ -1,10 +1,12 @@
 //! gpt-oss: windows of attention in every second layer, sinks, biases everywhere, experts with a clamped gate.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Becomes, Cut, Fixed, Piece, TensorRule};
 use crate::hparams::{self, Row};
-use crate::{HParams, Role};
+use crate::spec::{Activation, Ffn, Gating, Gqa, LayerSpec, Mixer, ModelSpec, Moe, RopeKind};
+use crate::{HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "gpt-oss",
@@ -34,6 +36,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         })?;
         Ok(Vec::new())
     },
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -102,6 +105,31 @@ static RULES: &[TensorRule] = &[
         &[Piece::bias(Role::FfnDownExps)],
     ),
 ];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let rope = passes::rope(h, RopeKind::Neox);
+    let experts = Moe {
+        gating: Gating::SoftmaxOfChosen,
+        norm_weights: false,
+        activation: Activation::SwigluClamped {
+            alpha: 1.702,
+            limit: 7.0,
+        },
+        ..passes::moe(h, h.n_ff_exp)
+    };
+    Ok(passes::model(h, |il| {
+        let attention = Gqa {
+            rope: Some(rope),
+            sinks: true,
+            window: passes::window(h, il, 2),
+            ..passes::gqa(h)
+        };
+        LayerSpec {
+            norm_mid_role: Role::PostAttnNorm,
+            ..passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts))
+        }
+    }))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

@@ -1,10 +1,12 @@
 //! Granite with experts: Llama with factors of the embedding, of scores, of what a layer adds and of logits.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Cut, Fixed, Piece, TensorRule};
 use crate::hparams::{self, Row, Slot};
-use crate::{HParams, Role};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, RopeKind};
+use crate::{HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "granitemoe",
@@ -20,6 +22,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::ATTENTION,
         EXPERTS,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -77,6 +80,25 @@ static EXPERTS: &[TensorRule] = &[
         &[Piece::whole(Role::FfnDownShexp)],
     ),
 ];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        rope: Some(passes::rope(h, RopeKind::Norm)),
+        ..passes::gqa(h)
+    };
+    let experts = Moe {
+        shared: passes::shared(h.n_ff_shexp),
+        ..passes::moe(h, h.n_ff)
+    };
+    let or_one = |factor: f32| if factor == 0.0 { 1.0 } else { factor };
+    Ok(ModelSpec {
+        embedding_scale: or_one(h.embedding_scale),
+        residual_scale: or_one(h.residual_scale),
+        // The key has what logits are divided by.
+        logit_scale: 1.0 / or_one(h.logit_scale),
+        ..passes::model(h, |_| passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts)))
+    })
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

@@ -4,9 +4,11 @@
 use serde_json::Value as Json;
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed, Piece, TensorRule};
 use crate::hparams::{self, Hf, Row};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, QkNorm, RopeKind};
 use crate::{Error, HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
@@ -27,6 +29,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::EXPERTS,
         OWN_TENSORS,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -119,6 +122,24 @@ static OWN_TENSORS: &[TensorRule] = &[
         &[Piece::whole(Role::AttnKNorm)],
     ),
 ];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        rope: Some(passes::rope(h, RopeKind::Neox)),
+        qk_norm: Some(QkNorm {
+            after_rope: true,
+            ..passes::head_norm(h)
+        }),
+        ..passes::gqa(h)
+    };
+    let experts = Moe {
+        shared: passes::shared(h.n_ff_shexp),
+        ..passes::moe(h, h.n_ff_exp)
+    };
+    Ok(passes::model(h, |_| {
+        passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts))
+    }))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

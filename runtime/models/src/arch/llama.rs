@@ -2,10 +2,12 @@
 //! dense or with experts.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
 use crate::hparams::{self, Row};
-use crate::{HParams, Role};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Rope, RopeFactors, RopeKind};
+use crate::{HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "llama",
@@ -23,6 +25,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::MIXTRAL_EXPERTS,
     ],
     computed: parts::llama3_rope_freqs,
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -36,6 +39,22 @@ static EXPLICIT: &[Row] = &[
         Ok(Some(if is_mixtral { 1e6 } else { 1e4 }.into()))
     }),
 ];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        rope: Some(Rope {
+            factors: RopeFactors::Freqs,
+            ..passes::rope(h, RopeKind::Norm)
+        }),
+        ..passes::gqa(h)
+    };
+    let ffn = if h.n_expert > 0 {
+        Ffn::Moe(passes::moe(h, h.n_ff))
+    } else {
+        Ffn::Dense(passes::dense(h))
+    };
+    Ok(passes::model(h, |_| passes::layer(h, Mixer::Gqa(attention), ffn)))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h).rope_freqs();

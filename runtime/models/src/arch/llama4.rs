@@ -4,9 +4,14 @@
 use serde_json::{Value as Json, json};
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, Computed, TensorExpectation};
 use crate::hf::{self, Cut, Fixed, Piece, TensorRule};
 use crate::hparams::{self, Hf, Row, Slot};
+use crate::spec::{
+    Ffn, Gating, Gqa, Mixer, ModelSpec, Moe, QkNorm, QkNormWeights, Rope, RopeFactors, RopeKind, Temperature,
+    Window,
+};
 use crate::{Error, HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
@@ -24,12 +29,15 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     rope_types: &["llama3"],
     hf_tensors: &[parts::WHOLE_MODEL, parts::NORMS, parts::ATTENTION, DENSE, EXPERTS],
     computed,
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
 
 /// Every so many layers one has no positions and sees all that went before.
 const FULL_EVERY: usize = 4;
+/// Positions of a chunk, and of a step of the temperature, where nothing is given.
+const USUAL_CHUNK: usize = 8192;
 /// Models with so many experts have no norms of heads.
 const N_EXPERT_WITHOUT_NORM: u64 = 128;
 
@@ -49,7 +57,11 @@ static EXPLICIT: &[Row] = &[
     hparams::SLIDING_WINDOW.computed(chunk),
     Row::new(
         "attention.temperature_length",
-        Hf::Computed(|c| Ok(Some(hf::count(c, "floor_scale")?.unwrap_or(8192).into()))),
+        Hf::Computed(|c| {
+            Ok(Some(
+                hf::count(c, "floor_scale")?.unwrap_or(USUAL_CHUNK as u64).into(),
+            ))
+        }),
         Slot::positions(|h| &mut h.temperature_length),
     ),
     Row::new(
@@ -69,7 +81,9 @@ fn chunk(config: &Json) -> Result<Option<Json>> {
         return Ok(Some(0.into()));
     }
     Ok(Some(
-        hf::count(config, "attention_chunk_size")?.unwrap_or(8192).into(),
+        hf::count(config, "attention_chunk_size")?
+            .unwrap_or(USUAL_CHUNK as u64)
+            .into(),
     ))
 }
 
@@ -163,6 +177,63 @@ static EXPERTS: &[TensorRule] = &[
         &[Piece::whole(Role::FfnDownShexp)],
     ),
 ];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let rope = Rope {
+        factors: RopeFactors::Freqs,
+        ..passes::rope(h, RopeKind::Norm)
+    };
+    let norm = QkNorm {
+        after_rope: true,
+        weights: QkNormWeights::Ones,
+        ..passes::head_norm(h)
+    };
+    let window = match h.n_swa_given.then_some(h.n_swa) {
+        Some(0) => Window::All,
+        n => Window::Chunk(n.unwrap_or(USUAL_CHUNK)),
+    };
+    let temperature = Temperature {
+        scale: if h.temperature_scale == 0.0 {
+            0.1
+        } else {
+            h.temperature_scale
+        },
+        length: if h.temperature_length == 0 {
+            USUAL_CHUNK
+        } else {
+            h.temperature_length
+        },
+        offset: 1,
+    };
+    let experts = Moe {
+        gating: Gating::Sigmoid,
+        norm_weights: false,
+        weighted_input: true,
+        shared: passes::shared(h.n_ff_exp),
+        ..passes::moe(h, h.n_ff_exp)
+    };
+    Ok(passes::model(h, |il| {
+        let attention = if is_full(il) {
+            Gqa {
+                temperature: Some(temperature),
+                ..passes::gqa(h)
+            }
+        } else {
+            Gqa {
+                rope: Some(rope),
+                qk_norm: (h.n_expert as u64 != N_EXPERT_WITHOUT_NORM).then_some(norm),
+                window,
+                ..passes::gqa(h)
+            }
+        };
+        let ffn = if is_moe(h, il) {
+            Ffn::Moe(experts)
+        } else {
+            Ffn::Dense(passes::dense(h))
+        };
+        passes::layer(h, Mixer::Gqa(attention), ffn)
+    }))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h).rope_freqs();

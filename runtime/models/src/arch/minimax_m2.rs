@@ -2,10 +2,12 @@
 //! scores.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed, Piece, TensorRule};
 use crate::hparams::{self, Row};
-use crate::{HParams, Role};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, NormOver, QkNorm, RopeKind};
+use crate::{HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "minimax-m2",
@@ -27,6 +29,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::MIXTRAL_EXPERTS,
         BIAS,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -49,6 +52,21 @@ static BIAS: &[TensorRule] = &[TensorRule::new(
     "model.layers.{layer}.block_sparse_moe.e_score_correction_bias",
     &[Piece::whole(Role::ExpProbsB)],
 )];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        rope: Some(passes::rope(h, RopeKind::Neox)),
+        qk_norm: Some(QkNorm {
+            over: NormOver::Heads,
+            ..passes::head_norm(h)
+        }),
+        ..passes::gqa(h)
+    };
+    let experts = passes::moe(h, h.n_ff_exp);
+    Ok(passes::model(h, |_| {
+        passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts))
+    }))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

@@ -1,9 +1,11 @@
 //! `OLMoE`: norms over all query heads together and over all key heads, and experts in every layer.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
-use crate::{HParams, Role};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, NormOver, QkNorm, RopeKind};
+use crate::{HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "olmoe",
@@ -25,9 +27,28 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::ROUTER,
         parts::EXPERTS,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        rope: Some(passes::rope(h, RopeKind::Neox)),
+        qk_norm: Some(QkNorm {
+            over: NormOver::Heads,
+            ..passes::head_norm(h)
+        }),
+        ..passes::gqa(h)
+    };
+    let experts = Moe {
+        norm_weights: h.expert_weights_norm.unwrap_or(false),
+        ..passes::moe(h, h.n_ff)
+    };
+    Ok(passes::model(h, |_| {
+        passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts))
+    }))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

@@ -4,7 +4,7 @@
 use crate::hparams::RopeScaling;
 use crate::spec::{
     Activation, Dense, ExpertGroups, Ffn, Gating, Gqa, LayerSpec, Mixer, ModelSpec, Moe, Norm, NormOver,
-    QkNorm, Rope, RopeFactors, RopeKind, SharedExperts, Window, Yarn,
+    QkNorm, QkNormWeights, Rope, RopeFactors, RopeKind, SharedExperts, Window, Yarn,
 };
 use crate::{HParams, Role};
 
@@ -19,7 +19,7 @@ pub(super) fn head_norm(h: &HParams) -> QkNorm {
         norm: norm(h),
         over: NormOver::Head,
         after_rope: false,
-        weights: true,
+        weights: QkNormWeights::Present,
     }
 }
 
@@ -39,6 +39,17 @@ pub(super) fn gqa(h: &HParams) -> Gqa {
         window: Window::All,
         sinks: false,
         temperature: None,
+    }
+}
+
+/// The window of layer `il`, where one of every `usual` layers has none and is the last of them, unless the metadata
+/// say otherwise.
+pub(super) fn window(h: &HParams, il: usize, usual: usize) -> Window {
+    let period = if h.swa_period == 0 { usual } else { h.swa_period };
+    if h.n_swa == 0 || (il + 1).is_multiple_of(period) {
+        Window::All
+    } else {
+        Window::Last(h.n_swa)
     }
 }
 

@@ -4,9 +4,11 @@
 use serde_json::Value as Json;
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, Computed, TensorExpectation};
 use crate::hf::{self, Fixed, Piece, TensorRule};
 use crate::hparams::{self, Row};
+use crate::spec::{Dense, Ffn, Gqa, Mixer, ModelSpec, Rope, RopeFactors, RopeKind};
 use crate::{Error, HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
@@ -25,6 +27,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::DENSE,
     ],
     computed: rope_factors,
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -121,6 +124,26 @@ static OWN_TENSORS: &[TensorRule] = &[
         &[Piece::whole(Role::FfnUp)],
     ),
 ];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        fused: true,
+        rope: Some(Rope {
+            factors: RopeFactors::ShortLong {
+                n_ctx_orig: h.n_ctx_orig,
+            },
+            ..passes::rope(h, RopeKind::Neox)
+        }),
+        ..passes::gqa(h)
+    };
+    let dense = Dense {
+        fused: true,
+        ..passes::dense(h)
+    };
+    Ok(passes::model(h, |_| {
+        passes::layer(h, Mixer::Gqa(attention), Ffn::Dense(dense))
+    }))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let n = h.n_embd;

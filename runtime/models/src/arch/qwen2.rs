@@ -1,8 +1,10 @@
 //! Qwen 2 and 2.5, dense: biases of queries, keys and values.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
-use crate::{HParams, Role, hf};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, RopeKind};
+use crate::{HParams, Result, Role, hf};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "qwen2",
@@ -11,9 +13,20 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     fixed: &[hf::SILU, hf::NO_SLIDING_WINDOW],
     rope_types: &["linear", "yarn"],
     hf_tensors: &[parts::WHOLE_MODEL, parts::NORMS, parts::ATTENTION, parts::DENSE],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        rope: Some(passes::rope(h, RopeKind::Neox)),
+        ..passes::gqa(h)
+    };
+    Ok(passes::model(h, |_| {
+        passes::layer(h, Mixer::Gqa(attention), Ffn::Dense(passes::dense(h)))
+    }))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

@@ -1,10 +1,12 @@
 //! Qwen 1.5 and 2 with experts: biases of queries, keys and values, and a shared expert behind a gate of its own.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
 use crate::hparams::{self, Row};
-use crate::{HParams, Role};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, RopeKind, SharedExperts};
+use crate::{HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "qwen2moe",
@@ -27,6 +29,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::EXPERTS,
         parts::GATED_SHARED_EXPERT,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -35,6 +38,21 @@ static OWN: &[Row] = &[
     hparams::EXPERT_FEED_FORWARD_LENGTH.required(),
     hparams::EXPERT_SHARED_FEED_FORWARD_LENGTH.required(),
 ];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        rope: Some(passes::rope(h, RopeKind::Neox)),
+        ..passes::gqa(h)
+    };
+    let experts = Moe {
+        norm_weights: h.expert_weights_norm.unwrap_or(false),
+        shared: passes::shared(h.n_ff_shexp).map(|s| SharedExperts { gated: true, ..s }),
+        ..passes::moe(h, h.n_ff_exp)
+    };
+    Ok(passes::model(h, |_| {
+        passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts))
+    }))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

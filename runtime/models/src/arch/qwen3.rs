@@ -1,9 +1,11 @@
 //! Qwen 3, dense: a norm of every query and key head.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
-use crate::{HParams, Role};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, RopeKind};
+use crate::{HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "qwen3",
@@ -22,9 +24,21 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::QK_NORM,
         parts::DENSE,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        rope: Some(passes::rope(h, RopeKind::Neox)),
+        qk_norm: Some(passes::head_norm(h)),
+        ..passes::gqa(h)
+    };
+    Ok(passes::model(h, |_| {
+        passes::layer(h, Mixer::Gqa(attention), Ffn::Dense(passes::dense(h)))
+    }))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

@@ -3,9 +3,11 @@
 use serde_json::Value as Json;
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Cut, Fixed, Groups, Op, Piece, Skip, TensorRule};
 use crate::hparams::{self, Hf, Row, Slot};
+use crate::spec::{DeltaNet, Ffn, Gqa, LayerSpec, Mixer, ModelSpec, Moe, RopeKind, SharedExperts};
 use crate::{Error, HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
@@ -30,6 +32,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::EXPERTS,
         parts::GATED_SHARED_EXPERT,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -142,6 +145,58 @@ static OWN_TENSORS: &[TensorRule] = &[
         &[Piece::whole(Role::SsmOut)],
     ),
 ];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    check_heads(h)?;
+    let attention = Gqa {
+        gated: true,
+        rope: Some(passes::rope(h, RopeKind::Neox)),
+        qk_norm: Some(passes::head_norm(h)),
+        ..passes::gqa(h)
+    };
+    let net = DeltaNet {
+        n_head_k: h.ssm_group_count,
+        n_head_v: h.ssm_time_step_rank,
+        head_dim_k: h.ssm_state_size,
+        head_dim_v: h.ssm_inner_size / h.ssm_time_step_rank,
+        n_conv: h.ssm_conv_kernel,
+        norm: passes::norm(h),
+    };
+    let experts = Moe {
+        shared: passes::shared(h.n_ff_shexp).map(|s| SharedExperts { gated: true, ..s }),
+        ..passes::moe(h, h.n_ff_exp)
+    };
+    Ok(passes::model(h, |il| {
+        let mixer = if (il + 1).is_multiple_of(h.full_attention_period) {
+            Mixer::Gqa(attention)
+        } else {
+            Mixer::DeltaNet(net)
+        };
+        LayerSpec {
+            norm_mid_role: Role::PostAttnNorm,
+            ..passes::layer(h, mixer, Ffn::Moe(experts))
+        }
+    }))
+}
+
+/// Value heads divide among key heads, and elements among value heads.
+fn check_heads(h: &HParams) -> Result<()> {
+    if !h.ssm_time_step_rank.is_multiple_of(h.ssm_group_count) {
+        return Err(Error::mismatch(
+            "metadata key `qwen3next.ssm.time_step_rank`",
+            format!("a multiple of the group count {}", h.ssm_group_count),
+            h.ssm_time_step_rank,
+        ));
+    }
+    if !h.ssm_inner_size.is_multiple_of(h.ssm_time_step_rank) {
+        return Err(Error::mismatch(
+            "metadata key `qwen3next.ssm.inner_size`",
+            format!("a multiple of the time step rank {}", h.ssm_time_step_rank),
+            h.ssm_inner_size,
+        ));
+    }
+    Ok(())
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let n = h.n_embd;

@@ -1,9 +1,11 @@
 //! Seed-OSS: Llama with biases of queries, keys and values, and halves of heads that rotate.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
-use crate::{HParams, Role};
+use crate::spec::{Ffn, Gqa, LayerSpec, Mixer, ModelSpec, RopeKind};
+use crate::{HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "seed_oss",
@@ -21,9 +23,21 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::ATTENTION,
         parts::DENSE,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let attention = Gqa {
+        rope: Some(passes::rope(h, RopeKind::Neox)),
+        ..passes::gqa(h)
+    };
+    Ok(passes::model(h, |_| LayerSpec {
+        norm_mid_role: Role::PostAttnNorm,
+        ..passes::layer(h, Mixer::Gqa(attention), Ffn::Dense(passes::dense(h)))
+    }))
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

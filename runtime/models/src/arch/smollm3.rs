@@ -1,10 +1,12 @@
 //! `SmolLM3`: Llama with layers that have no positions, every fourth.
 
 use super::parts::{self, Expect};
+use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
 use crate::hparams::{self, Row};
-use crate::{HParams, Role};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, RopeKind};
+use crate::{HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "smollm3",
@@ -26,6 +28,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::ATTENTION,
         parts::DENSE,
     ],
+    forward: Some(forward),
     tensors,
     ..Architecture::BASE
 };
@@ -33,6 +36,22 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
 static OWN: &[Row] = &[hparams::VOCAB_SIZE, hparams::ROPE_DIMENSION_COUNT];
 
 static EXPLICIT: &[Row] = &[hparams::ROPE_FREQ_BASE.computed(|_| Ok(Some(2e6.into())))];
+
+fn forward(h: &HParams) -> Result<ModelSpec> {
+    let rope = passes::rope(h, RopeKind::Norm);
+    Ok(passes::model(h, |il| {
+        let attention = Gqa {
+            rope: (!is_without_positions(il)).then_some(rope),
+            ..passes::gqa(h)
+        };
+        passes::layer(h, Mixer::Gqa(attention), Ffn::Dense(passes::dense(h)))
+    }))
+}
+
+/// Every fourth layer.
+fn is_without_positions(il: usize) -> bool {
+    (il + 1).is_multiple_of(4)
+}
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let mut all = Expect::model(h);

@@ -76,6 +76,8 @@ pub struct HParams {
     pub head_dim_k_mla: usize,
     pub head_dim_v_mla: usize,
     pub n_swa: usize,
+    /// Whether the key is there, so that a window of 0 is none rather than the usual one.
+    pub n_swa_given: bool,
     /// Every how many layers one has no window.
     pub swa_period: usize,
     /// Every how many layers one has attention, in models whose others are recurrent.
@@ -133,10 +135,8 @@ pub(crate) fn read_by(arch: &Architecture) -> Vec<&'static Row> {
 
 /// Whether an architecture has a row of its own for a key, so that its description is about that key.
 pub(crate) fn is_own(arch: &Architecture, key: &str) -> bool {
-    let own = arch
-        .hparams
-        .iter()
-        .filter(|group| !std::ptr::eq(**group, GENERIC));
+    let groups = arch.hparams.iter().chain(arch.explicit);
+    let own = groups.filter(|group| !std::ptr::eq(**group, GENERIC));
     own.copied().flatten().any(|row| row.key == key)
 }
 
@@ -152,6 +152,7 @@ impl HParams {
         for row in read_by(description) {
             read(row, &format!("{arch}.{}", row.key), metadata, &mut h)?;
         }
+        h.n_swa_given = metadata.contains(&format!("{arch}.{}", SLIDING_WINDOW.key));
         h.n_vocab = n_vocab(arch, metadata)?;
         h.fill_defaults(arch)?;
         h.check(arch)?;

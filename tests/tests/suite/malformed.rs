@@ -1,15 +1,11 @@
 //! Malformed and mixed-up inputs of every known kind, each given to every program that reads GGUF files: all refuse
 //! it in a word that helps, quickly, with little memory, and leave no output.
 
-#[expect(dead_code, reason = "shared with other tests")]
-#[path = "../../gguf/tests/common/mod.rs"]
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{ARRAY, F32, INT32, Q4_0, Raw, STRING, UINT32, save, sound};
+use crate::common::{ARRAY, F32, INT32, Q4_0, Raw, STRING, UINT32, save, sound};
 use nix::sys::resource::{UsageWho, getrusage};
 use suite_tests::{data, program};
 

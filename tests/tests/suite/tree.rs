@@ -67,7 +67,7 @@ fn nothing_is_left_unfinished() {
         .iter()
         .map(|m| (*m).to_owned())
         .collect();
-    let this = workspace().join("tests/tests/tree.rs");
+    let this = workspace().join("tests/tests/suite/tree.rs");
     let found: Vec<String> = sources(&["rs"])
         .into_iter()
         .filter(|p| *p != this)

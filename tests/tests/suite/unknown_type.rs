@@ -1,10 +1,6 @@
 //! A type that this build does not know hides nothing and stops only who needs its values.
 
-#[expect(dead_code, reason = "shared with other tests")]
-#[path = "../../gguf/tests/common/mod.rs"]
-mod common;
-
-use common::{F32, Raw, save};
+use crate::common::{F32, Raw, save};
 use suite_tests::run;
 
 /// Exit code, and all that was printed.

@@ -1,0 +1,113 @@
+//! Every checkpoint beside the project, converted to F32, against the logits that Hugging Face's code computes from it.
+
+use std::path::{Path, PathBuf};
+
+use gguf_runtime::{KvType, Model, Session, Settings, Token};
+use safetensors::SafeTensors;
+use suite_tests::{run_ok, shared};
+
+/// Relative L2 error of logits.
+const TOLERANCE: f64 = 1e-4;
+/// The same between batches that are cut differently.
+const BETWEEN_CUTS: f64 = 1e-5;
+
+struct Golden {
+    ids: Vec<u32>,
+    logits: Vec<f32>,
+}
+
+fn checkpoints() -> Vec<PathBuf> {
+    let folders = ["models/zoo", "models/sources"].into_iter().filter_map(shared);
+    let mut all: Vec<PathBuf> = folders
+        .flat_map(|folder| std::fs::read_dir(folder).expect("a folder"))
+        .map(|entry| entry.expect("readable").path())
+        .filter(|dir| dir.join("golden.safetensors").exists())
+        .collect();
+    all.sort();
+    all
+}
+
+fn golden(dir: &Path) -> Golden {
+    let bytes = std::fs::read(dir.join("golden.safetensors")).expect("readable");
+    let tensors = SafeTensors::deserialize(&bytes).expect("safetensors");
+    let data = |name: &str| tensors.tensor(name).expect("there").data().to_vec();
+    let ids = data("input_ids");
+    let n = tensors.tensor("logits").expect("there").shape()[0];
+    let width = ids.len() / n;
+    Golden {
+        ids: ids
+            .chunks(width)
+            .map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]))
+            .collect(),
+        logits: data("logits")
+            .chunks(4)
+            .map(|v| f32::from_le_bytes([v[0], v[1], v[2], v[3]]))
+            .collect(),
+    }
+}
+
+fn error(found: &[f32], expected: &[f32]) -> f64 {
+    assert_eq!(found.len(), expected.len(), "logits");
+    let square = |v: f64| v * v;
+    let pairs = found.iter().zip(expected);
+    let differences: f64 = pairs.map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
+    let length: f64 = expected.iter().map(|v| square(f64::from(*v))).sum();
+    (differences / length).sqrt()
+}
+
+/// Logits of all tokens, which are decoded `n_batch` at a time, in micro-batches of `n_ubatch`.
+fn logits(model: &Model, ids: &[u32], n_batch: usize, n_ubatch: usize) -> Vec<f32> {
+    let settings = Settings {
+        n_ctx: ids.len(),
+        n_ubatch,
+        type_k: KvType::F32,
+        type_v: KvType::F32,
+        ..Settings::default()
+    };
+    let mut session = Session::new(model, settings).expect("room");
+    let tokens: Vec<Token> = ids
+        .iter()
+        .enumerate()
+        .map(|(pos, &id)| Token {
+            id,
+            seq: 0,
+            pos: pos as u32,
+            logits: true,
+        })
+        .collect();
+    tokens
+        .chunks(n_batch)
+        .flat_map(|batch| session.decode(batch).expect("decodes"))
+        .collect()
+}
+
+#[test]
+fn logits_are_those_of_the_checkpoint() {
+    let tmp = tempfile::tempdir().expect("a folder");
+    let mut wrong = Vec::new();
+    for dir in checkpoints() {
+        let name = dir.file_name().expect("a name").to_string_lossy().into_owned();
+        let file = tmp.path().join(format!("{name}.gguf"));
+        let (dir_arg, file_arg) = (dir.display().to_string(), file.display().to_string());
+        run_ok("gguf-convert", &[&dir_arg, "--outtype", "f32", "-o", &file_arg]);
+        let model = match Model::open(&file) {
+            Ok(model) => model,
+            Err(e) => {
+                wrong.push(format!("{name}: {e}"));
+                continue;
+            }
+        };
+        let golden = golden(&dir);
+        let n = golden.ids.len();
+        let whole = logits(&model, &golden.ids, n, n);
+        let found = error(&whole, &golden.logits);
+        let one_by_one = error(&logits(&model, &golden.ids, 1, 1), &whole);
+        let uneven = error(&logits(&model, &golden.ids, 37, 13), &whole);
+        if !(found <= TOLERANCE) || !(one_by_one <= BETWEEN_CUTS) || !(uneven <= BETWEEN_CUTS) {
+            wrong.push(format!(
+                "{name}: {found:.1e} from the checkpoint's, one by one {one_by_one:.1e}, in uneven parts {uneven:.1e}"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

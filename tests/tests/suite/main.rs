@@ -1,0 +1,12 @@
+//! What crosses crates. One binary, since each costs a link.
+
+#[expect(dead_code, reason = "shared with other tests")]
+#[path = "../../../gguf/tests/common/mod.rs"]
+mod common;
+mod corpus;
+mod environment;
+mod logits;
+mod malformed;
+mod pipeline;
+mod tree;
+mod unknown_type;
