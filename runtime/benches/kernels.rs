@@ -74,6 +74,7 @@ fn type_products(c: &mut Criterion, pool: &ThreadPool, format: &'static Format) 
     for (name, n_rows, n) in cases {
         let bytes = bytes(n_rows * row_bytes);
         let w = Weights {
+            compute: gguf_runtime::Compute::Fast,
             format,
             bytes: &bytes,
             n_cols: N_COLS,

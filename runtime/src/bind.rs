@@ -387,16 +387,14 @@ impl<'a> Binder<'a> {
         let Some(info) = self.info(role, part, layer) else {
             return Some(Vec::new());
         };
-        let (Some(decode), Ok(n_elems)) = (info.format()?.decode, usize::try_from(info.shape.n_elems()))
-        else {
-            return None;
-        };
+        let n_elems = usize::try_from(info.shape.n_elems()).ok()?;
+        let n_cols = usize::try_from(info.shape.n_cols()).ok()?;
         let range = self.file.tensor_range(info);
         let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
         let bytes = self.file.parts()[info.part].source().bytes()?.get(range)?;
         if self.findings.is_empty() {
             let mut values = vec![0.0; n_elems];
-            decode(bytes, &mut values);
+            info.format()?.decode_rows(n_cols, bytes, &mut values)?;
             return Some(values);
         }
         None
@@ -412,21 +410,18 @@ fn unusable_type(t: &TensorInfo) -> Option<String> {
             t.type_name()
         ));
     };
-    let geometry = format.geometry;
-    if !geometry.is_plain() || format.decode.is_none() || !format.holds_weights() {
+    if format.decode.is_none() || !format.holds_weights() {
         return Some(format!(
             "tensor `{name}`: expected a type of weights, found `{}`",
             format.name
         ));
     }
-    let n_cols = t.shape.n_cols();
-    let n_bytes = geometry
-        .row_bytes(n_cols)
-        .and_then(|b| b.checked_mul(t.shape.n_rows()));
-    if n_bytes != Some(t.n_bytes) {
-        let elems = geometry.block_elems;
+    let (n_cols, n_rows) = (t.shape.n_cols(), t.shape.n_rows());
+    if format.geometry.tensor_bytes(n_cols, n_rows) != Some(t.n_bytes) {
+        let (elems, rows) = (format.geometry.block_elems, format.geometry.interleave);
         return Some(format!(
-            "tensor `{name}`: expected rows of whole blocks of {elems}, found {n_cols} elements"
+            "tensor `{name}`: expected rows of whole blocks of {elems} in groups of {rows}, found {n_rows} rows of \
+             {n_cols} elements"
         ));
     }
     None

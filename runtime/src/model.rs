@@ -9,6 +9,7 @@ use gguf_models::{HParams, effects};
 
 use crate::bind::bind;
 use crate::kernels::Weights;
+use crate::kernels::rows::RowBuffer;
 use crate::{Compute, Error, Result, Tokenizer};
 
 /// A weight in the mapped file. Becomes [`Weights`] through [`Model::weights`].
@@ -193,13 +194,21 @@ pub(crate) struct Parts {
 }
 
 /// An opened model. Weights stay in the mapped file and are used as they are; only norms are copied.
-#[derive(Debug)]
 pub struct Model {
     file: GgufFile,
     arch: &'static Architecture,
     hparams: HParams,
     spec: ModelSpec,
     pub(crate) parts: Parts,
+}
+
+impl std::fmt::Debug for Model {
+    /// The name alone: all else is long.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model")
+            .field("file", &self.file.path())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Model {
@@ -298,12 +307,8 @@ impl Model {
     /// Decodes one row of the embedding.
     pub(crate) fn embed(&self, id: u32, out: &mut [f32]) {
         let w = self.weights(&self.parts.token_embd);
-        let row_bytes = w.bytes.len() / w.n_rows;
-        let decode = w
-            .format
-            .decode
-            .expect("binding checked that the type has a decoder");
-        decode(&w.bytes[id as usize * row_bytes..][..row_bytes], out);
+        let row = id as usize..id as usize + 1;
+        RowBuffer::default().decode(&w, row, out);
     }
 }
 
@@ -314,10 +319,8 @@ fn describe(metadata: &Metadata) -> Result<(&'static Architecture, HParams, Mode
         .ok_or_else(|| missing(key::ARCHITECTURE))?;
     let arch = arch::by_name(name)?;
     let hparams = HParams::from_gguf(arch.name, metadata)?;
-    if arch.forward.is_some() {
-        effects::check(arch, metadata)?;
-    }
-    let spec = arch.model(&hparams)?;
+    effects::check(arch, metadata)?;
+    let spec = (arch.forward)(&hparams)?;
     Ok((arch, hparams, spec))
 }
 

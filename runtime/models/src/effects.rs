@@ -26,8 +26,6 @@ pub enum Neutral {
     OneOrUnset,
     /// As [`Self::OneOrUnset`], but all where `rope.scaling.type` is `none`.
     RopeFactor,
-    /// `none`, or `linear`, whose factor must be neutral in turn.
-    RopeType,
 }
 
 /// A key without the architecture's name and dot in front, and its neutral values.
@@ -85,6 +83,8 @@ pub const GENERIC: &[Effect] = &[
     ("attention.shared_kv_layers", Neutral::Zero),
     ("rope.dimension_sections", Neutral::Zero),
     ("rope.scale_linear", Neutral::RopeFactor),
+    ("rope.scaling.attn_factor", Neutral::OneOrUnset),
+    ("rope.scaling.yarn_log_multiplier", Neutral::Zero),
     // What only YaRN and its kin read.
     ("rope.scaling.alpha", Neutral::Any),
     ("rope.scaling.finetuned", Neutral::Any),
@@ -135,7 +135,6 @@ impl Neutral {
             Self::Zero => "0",
             Self::One => "1",
             Self::OneOrUnset | Self::RopeFactor => "1 (or 0 for none)",
-            Self::RopeType => "`none`, or `linear` with a factor of 1",
         }
     }
 
@@ -147,7 +146,6 @@ impl Neutral {
             Self::One => all(|v| v == 1.0),
             Self::RopeFactor if unscaled => true,
             Self::OneOrUnset | Self::RopeFactor => all(|v| v == 0.0 || v == 1.0),
-            Self::RopeType => matches!(value, Value::String(s) if s == "none" || s == "linear"),
         }
     }
 }
@@ -204,9 +202,6 @@ mod tests {
     #[test]
     fn what_changes_the_result_is_refused_by_key_and_value() {
         for (key, value, found) in [
-            ("rope.scaling.type", Value::from("yarn"), "`yarn`"),
-            ("rope.scaling.type", Value::U32(1), "1"),
-            ("rope.scaling.factor", Value::F32(4.0), "4"),
             ("rope.scaling.attn_factor", Value::F32(0.1), "0.1"),
             ("rope.scale_linear", Value::F32(2.0), "2"),
             ("attention.sliding_window", Value::U32(4096), "4096"),
@@ -231,8 +226,9 @@ mod tests {
     fn what_changes_nothing_passes() {
         for (key, value) in [
             ("rope.scaling.type", Value::from("none")),
-            ("rope.scaling.type", Value::from("linear")),
-            ("rope.scaling.factor", Value::F32(1.0)),
+            ("rope.scaling.type", Value::from("yarn")),
+            ("rope.scaling.factor", Value::F32(4.0)),
+            ("rope.scaling.attn_factor", Value::F32(1.0)),
             ("rope.scaling.original_context_length", Value::U32(4096)),
             ("rope.scale_linear", Value::F32(0.0)),
             ("attention.sliding_window", Value::U32(0)),

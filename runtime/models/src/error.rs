@@ -18,16 +18,6 @@ pub enum Error {
         /// Names of those known.
         known: Box<str>,
     },
-    /// An architecture that this build describes but cannot compute.
-    #[error(
-        "this build converts, quantizes and inspects architecture `{arch}` but cannot run it yet; it runs: {runs}"
-    )]
-    NoForwardPass {
-        /// The architecture.
-        arch: Box<str>,
-        /// Names of those that it can.
-        runs: Box<str>,
-    },
     /// A hyper-parameter or tensor that does not fit the architecture.
     #[error("{object}: expected {expected}, found {found}")]
     Mismatch {

@@ -10,6 +10,7 @@ mod exp;
 pub(crate) mod float;
 mod int;
 mod product;
+pub(crate) mod rows;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -93,7 +94,7 @@ fn prepare(cpu: Cpu, w: &Weights<'_>, x: &mut Acts) -> Path {
     match path {
         Path::Kernel(Kernel::Int { .. }) => x.quantize(cpu, w.format.geometry.block_elems.max(GROUP)),
         Path::Kernel(Kernel::Float { round, .. }) => x.round(round),
-        Path::Decoder(_) => x.round(None),
+        Path::Decoder(_) | Path::WholeRows => x.round(None),
     }
     path
 }
@@ -109,16 +110,14 @@ fn run(
     y: &mut [f32],
 ) {
     let geometry = w.format.geometry;
-    assert!(geometry.is_plain(), "type `{}` is plain blocks", w.format.name);
     let row_bytes = geometry
         .row_bytes(w.n_cols as u64)
         .expect("a row is a whole number of blocks") as usize;
-    let n_bytes = row_bytes
-        .checked_mul(w.n_rows)
-        .and_then(|n| n.checked_mul(w.n_mats));
+    let n_bytes = (w.n_rows.checked_mul(w.n_mats))
+        .and_then(|n_rows| geometry.tensor_bytes(w.n_cols as u64, n_rows as u64));
     assert_eq!(
         n_bytes,
-        Some(w.bytes.len()),
+        Some(w.bytes.len() as u64),
         "{} matrices of {} rows of {row_bytes} bytes",
         w.n_mats,
         w.n_rows

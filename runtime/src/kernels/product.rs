@@ -9,6 +9,7 @@ use gguf_blocks::tile::{MAX_COLS, Panel, ROWS, Tile};
 use gguf_blocks::{Cpu, DecodeRow};
 
 use super::acts::Acts;
+use super::rows::RowBuffer;
 use super::{Weights, float, int};
 use crate::memory::GridMut;
 use crate::session::Compute;
@@ -23,6 +24,8 @@ pub(super) enum Path {
     Kernel(Kernel),
     /// The type has none: it is decoded to f32.
     Decoder(DecodeRow),
+    /// The same for a type whose rows cannot be taken in parts.
+    WholeRows,
 }
 
 impl Path {
@@ -33,6 +36,7 @@ impl Path {
         };
         match (kernel, w.format.decode) {
             (Some(kernel), _) => Self::Kernel(kernel),
+            (None, Some(_)) if !w.format.geometry.is_plain() => Self::WholeRows,
             (None, Some(decode)) => Self::Decoder(decode),
             (None, None) => panic!("type `{}` has no values to multiply", w.format.name),
         }
@@ -119,13 +123,17 @@ impl Product<'_> {
                 .resize(source.len().max(scratch.acc.len()), [0.0; ROWS]);
             for first in (0..n_rows).step_by(ROWS) {
                 let row = |i: usize| mat * self.w.n_rows + first_row + (first + i).min(n_rows - 1);
-                let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
-                for (i, bytes) in rows.iter_mut().enumerate() {
-                    *bytes = &self.w.bytes[row(i) * self.row_bytes..][..self.row_bytes];
-                }
-                scratch.acc[..source.len()].fill([0.0; ROWS]);
-                self.panel(row(0), rows, source, scratch);
                 let n = ROWS.min(n_rows - first);
+                scratch.acc[..source.len()].fill([0.0; ROWS]);
+                if matches!(self.path, Path::WholeRows) {
+                    self.whole_rows(row(0)..row(0) + n, source, scratch);
+                } else {
+                    let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
+                    for (i, bytes) in rows.iter_mut().enumerate() {
+                        *bytes = &self.w.bytes[row(i) * self.row_bytes..][..self.row_bytes];
+                    }
+                    self.panel(row(0), rows, source, scratch);
+                }
                 for (pair, acc) in scratch.acc[..source.len()].iter().enumerate() {
                     let out = &mut y.row_mut(pair)[first..first + n];
                     match out.first_chunk_mut() {
@@ -144,6 +152,7 @@ impl Product<'_> {
             panel,
             row,
             acc,
+            ..
         } = scratch;
         let acc = &mut acc[..source.len()];
         let n_cols = self.w.n_cols;
@@ -170,7 +179,39 @@ impl Product<'_> {
                     decode_panel(decode, rows.map(|row| &row[bytes.clone()]), panel, row);
                     float::multiply(self.cpu, panel, self.x, first_col, source, acc);
                 }
+                Path::WholeRows => unreachable!("taken by `whole_rows`"),
             }
+        }
+    }
+
+    /// Adds the products of up to eight rows, which are decoded as a whole.
+    fn whole_rows(&self, rows: Range<usize>, source: &[u32], scratch: &mut Scratch) {
+        let Scratch {
+            panel,
+            acc,
+            rows: buffer,
+            values,
+            ..
+        } = scratch;
+        let n_cols = self.w.n_cols;
+        values.resize(rows.len() * n_cols, 0.0);
+        buffer.decode(&self.w, rows, values);
+        for first_col in (0..n_cols).step_by(MAX_COLS) {
+            let n = MAX_COLS.min(n_cols - first_col);
+            panel.set_cols(n);
+            for (r, row) in values.chunks_exact(n_cols).enumerate() {
+                for (lanes, &value) in panel.v.iter_mut().zip(&row[first_col..first_col + n]) {
+                    lanes[r] = value;
+                }
+            }
+            float::multiply(
+                self.cpu,
+                panel,
+                self.x,
+                first_col,
+                source,
+                &mut acc[..source.len()],
+            );
         }
     }
 
@@ -203,6 +244,9 @@ struct Scratch {
     tile: Box<Tile>,
     panel: Box<Panel>,
     row: [f32; MAX_COLS],
+    rows: RowBuffer,
+    /// Eight rows in f32.
+    values: Vec<f32>,
     /// Sums of each pair.
     acc: Vec<[f32; ROWS]>,
 }
@@ -212,6 +256,8 @@ thread_local! {
         tile: Tile::new(),
         panel: Panel::new(),
         row: [0.0; MAX_COLS],
+        rows: RowBuffer::default(),
+        values: Vec::new(),
         acc: Vec::new(),
     });
 }

@@ -2,7 +2,7 @@ use gguf_blocks::activation::{GROUP, GroupScale, quantize};
 use gguf_blocks::kernel::Kernel;
 use gguf_blocks::{Cpu, Format, Importance, Level, registry};
 
-use super::{Acts, Weights, matmul, matmul_grouped};
+use super::{Acts, Compute, Weights, matmul, matmul_grouped};
 
 /// Reproducible numbers, about normally distributed.
 struct Random(u64);
@@ -123,6 +123,7 @@ fn products_are_close_to_exact_ones() {
             for (n_rows, n) in [(1, 1), (7, 2), (8, 3), (21, 9)] {
                 let bytes = weights(random, format, n_rows, n_cols);
                 let w = Weights {
+                    compute: Compute::Fast,
                     format,
                     bytes: &bytes,
                     n_cols,
@@ -168,6 +169,7 @@ fn whole_numbers_are_exact() {
             format.encoder(Cpu::best()).expect("types here can be written")(row, Importance::None, out);
         }
         let w = Weights {
+            compute: Compute::Fast,
             format,
             bytes: &bytes,
             n_cols,
@@ -198,6 +200,7 @@ fn results_do_not_depend_on_level_threads_or_company() {
         let (n_rows, n) = (203, 23);
         let bytes = weights(random, format, n_rows, n_cols);
         let w = Weights {
+            compute: Compute::Fast,
             format,
             bytes: &bytes,
             n_cols,
@@ -237,6 +240,7 @@ fn groups_use_their_matrices() {
         let (n_rows, n_mats, n) = (19, 6, 9);
         let bytes = weights(random, format, n_rows * n_mats, n_cols);
         let w = Weights {
+            compute: Compute::Fast,
             format,
             bytes: &bytes,
             n_cols,
@@ -283,6 +287,7 @@ fn types_without_kernels_go_through_their_decoder() {
     let random = &mut Random(5);
     let bytes = weights(random, q5, 13, 288);
     let w = Weights {
+        compute: Compute::Fast,
         format: bare,
         bytes: &bytes,
         n_cols: 288,
@@ -308,6 +313,7 @@ fn new_rows_are_quantized_again_and_bad_values_show() {
     let format = registry::by_name("Q8_0").expect("a type of the registry");
     let bytes = weights(random, format, 8, 64);
     let w = Weights {
+        compute: Compute::Fast,
         format,
         bytes: &bytes,
         n_cols: 64,
@@ -339,6 +345,7 @@ fn rows_are_quantized_alike_in_one_piece_and_in_parallel() {
 fn lengths_that_differ_are_refused() {
     let format = registry::by_name("F32").expect("a type of the registry");
     let w = Weights {
+        compute: Compute::Fast,
         format,
         bytes: &[0; 32],
         n_cols: 8,

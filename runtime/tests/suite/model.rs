@@ -108,7 +108,6 @@ fn keys_are_checked() {
         "qwen3moe.attention.layer_norm_rms_epsilon",
         Some(Value::F32(f32::NAN)),
     );
-    changed("qwen3moe.rope.scaling.type", Some(Value::String("yarn".into())));
     changed("qwen3moe.attention.sliding_window", Some(Value::U32(64)));
     changed("qwen3moe.logit_scale", Some(Value::F32(0.5)));
 }

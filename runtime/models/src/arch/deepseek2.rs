@@ -44,7 +44,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     ],
     mtp: |config| if is_glm(config) { Mtp::Kept } else { Mtp::Dropped },
     computed: check,
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

@@ -25,7 +25,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::ROUTER,
         parts::SHARED_EXPERTS,
     ],
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

@@ -28,7 +28,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::SHARED_EXPERTS,
         OWN_TENSORS,
     ],
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

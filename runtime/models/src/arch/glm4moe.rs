@@ -28,7 +28,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::NEXTN,
     ],
     mtp: |_| Mtp::Kept,
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

@@ -36,7 +36,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         })?;
         Ok(Vec::new())
     },
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

@@ -22,7 +22,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::ATTENTION,
         EXPERTS,
     ],
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

@@ -25,7 +25,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::MIXTRAL_EXPERTS,
     ],
     computed: parts::llama3_rope_freqs,
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

@@ -29,7 +29,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     rope_types: &["llama3"],
     hf_tensors: &[parts::WHOLE_MODEL, parts::NORMS, parts::ATTENTION, DENSE, EXPERTS],
     computed,
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

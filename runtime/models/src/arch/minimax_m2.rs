@@ -29,7 +29,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::MIXTRAL_EXPERTS,
         BIAS,
     ],
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

@@ -144,32 +144,13 @@ pub struct Architecture {
     pub mtp: fn(&Json) -> Mtp,
     /// Tensors that are computed from the config, in front of all others.
     pub computed: fn(&Json, &HParams) -> Result<Vec<Computed>>,
-    /// The forward pass, if this build has it.
-    pub forward: Option<fn(&HParams) -> Result<ModelSpec>>,
+    /// The forward pass.
+    pub forward: fn(&HParams) -> Result<ModelSpec>,
     /// The tensors.
     pub tensors: fn(&HParams) -> Vec<TensorExpectation>,
 }
 
 impl Architecture {
-    /// The forward pass.
-    ///
-    /// # Errors
-    /// An architecture that this build cannot run, and hyper-parameters that do not fit it.
-    pub fn model(&self, h: &HParams) -> Result<ModelSpec> {
-        let model = self.forward.ok_or_else(|| {
-            let runs: Vec<_> = all()
-                .iter()
-                .filter(|a| a.forward.is_some())
-                .map(|a| a.name)
-                .collect();
-            Error::NoForwardPass {
-                arch: self.name.into(),
-                runs: runs.join(", ").into(),
-            }
-        })?;
-        model(h)
-    }
-
     /// Nothing: what an architecture does not say of itself.
     const BASE: Self = Self {
         name: "",
@@ -183,7 +164,7 @@ impl Architecture {
         hf_tensors: &[],
         mtp: |_| Mtp::Absent,
         computed: |_, _| Ok(Vec::new()),
-        forward: None,
+        forward: |_| Err(Error::mismatch("architecture", "a forward pass", "none")),
         tensors: |_| Vec::new(),
     };
 }
@@ -287,18 +268,5 @@ mod tests {
         names.dedup();
         classes.dedup();
         assert_eq!((names.len(), classes.len()), n);
-    }
-
-    #[test]
-    fn what_cannot_run_is_refused_by_name() {
-        let arch = by_name("llama4").expect("known");
-        let message = arch
-            .model(&HParams::default())
-            .expect_err("no forward pass")
-            .to_string();
-        assert!(
-            message.contains("`llama4`") && message.contains("qwen3moe"),
-            "{message}"
-        );
     }
 }

@@ -27,7 +27,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::ROUTER,
         parts::EXPERTS,
     ],
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

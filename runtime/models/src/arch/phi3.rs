@@ -27,7 +27,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::DENSE,
     ],
     computed: rope_factors,
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

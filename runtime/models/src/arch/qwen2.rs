@@ -13,7 +13,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     fixed: &[hf::SILU, hf::NO_SLIDING_WINDOW],
     rope_types: &["linear", "yarn"],
     hf_tensors: &[parts::WHOLE_MODEL, parts::NORMS, parts::ATTENTION, parts::DENSE],
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

@@ -29,7 +29,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::EXPERTS,
         parts::GATED_SHARED_EXPERT,
     ],
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

@@ -24,7 +24,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::QK_NORM,
         parts::DENSE,
     ],
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };

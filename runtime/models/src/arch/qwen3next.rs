@@ -32,7 +32,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
         parts::EXPERTS,
         parts::GATED_SHARED_EXPERT,
     ],
-    forward: Some(forward),
+    forward,
     tensors,
     ..Architecture::BASE
 };
