@@ -9,7 +9,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gguf_blocks::{Cpu, Format, registry};
 use gguf_models::spec::Window;
 use gguf_runtime::kernels::{Acts, Weights, matmul};
-use gguf_runtime::kv::{Heads, KvCache};
+use gguf_runtime::kv::{Heads, KvCache, KvTypes};
 use rayon::ThreadPool;
 
 /// Elements of a row.
@@ -112,7 +112,7 @@ fn attention(c: &mut Criterion) {
         v_in_k: false,
     };
     let n_ctx = 512;
-    let mut cache = KvCache::new(&[heads], 1, n_ctx);
+    let mut cache = KvCache::new(&[heads], KvTypes::default(), 1, n_ctx);
     let row: Vec<f32> = (0..heads.n_head_kv * heads.head_dim_k)
         .map(|i| (i % 13) as f32 * 0.1 - 0.6)
         .collect();

@@ -4,7 +4,7 @@ use gguf_blocks::Cpu;
 use gguf_models::spec::{DeltaNet, Mixer};
 
 use crate::forward::{self, Scratch};
-use crate::kv::{Heads, KvCache, KvType};
+use crate::kv::{self, Heads, KvCache, KvType, KvTypes};
 use crate::model::Model;
 use crate::observe::Observe;
 use crate::recurrent::{self, Recurrent};
@@ -50,6 +50,16 @@ impl Default for Settings {
             type_k: KvType::F16,
             type_v: KvType::F16,
             compute: Compute::Fast,
+        }
+    }
+}
+
+impl Settings {
+    /// Types of the cache.
+    fn types(&self) -> KvTypes {
+        KvTypes {
+            k: self.type_k,
+            v: self.type_v,
         }
     }
 }
@@ -130,7 +140,12 @@ impl<'m> Session<'m> {
         // Asked for once and given back: the parts below abort where memory is refused.
         Vec::<u8>::new().try_reserve_exact(total).map_err(|_| refuse())?;
         Ok(Self {
-            kv: KvCache::new(&attention_layers(model), settings.n_seq, settings.n_ctx),
+            kv: KvCache::new(
+                &attention_layers(model),
+                settings.types(),
+                settings.n_seq,
+                settings.n_ctx,
+            ),
             recurrent: Recurrent::new(&recurrent_layers(model), settings.n_seq),
             n_past: vec![0; settings.n_seq],
             n_next: vec![0; settings.n_seq],
@@ -160,19 +175,17 @@ impl<'m> Session<'m> {
                 ));
             }
         }
-        let per_pos = attention_layers(model).iter().try_fold(0u64, |sum, g| {
-            let elems = (g.n_head_kv as u64).checked_mul((g.head_dim_k + g.head_dim_v) as u64)?;
-            sum.checked_add(elems.checked_mul(size_of::<half::f16>() as u64)?)
-        });
-        let n_pos = n_ctx.next_multiple_of(crate::kernels::attention::BLOCK) as u64;
+        for (i, layer) in model.spec().layers.iter().enumerate() {
+            if let Some(heads) = Heads::of(&layer.mixer) {
+                settings.types().check(i, &heads)?;
+            }
+        }
+        let kv = kv::n_bytes(&attention_layers(model), settings.types(), n_seq, n_ctx);
         let recurrent = recurrent_layers(model);
         let states = recurrent.iter().map(recurrent::n_bytes);
         let states = states.fold(0u64, u64::saturating_add);
-        let kv = per_pos.and_then(|b| {
-            b.checked_mul(n_pos)?
-                .checked_add(states)?
-                .checked_mul(n_seq as u64)
-        });
+        let states = states.checked_mul(n_seq as u64);
+        let kv = kv.and_then(|kv| kv.checked_add(states?));
         let too_much = || Error::Settings("the context needs more memory than can be addressed".into());
         let kv = kv.ok_or_else(too_much)?;
         let scratch = Scratch::n_bytes(model, settings).ok_or_else(too_much)?;

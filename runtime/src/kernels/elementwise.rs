@@ -141,6 +141,7 @@ pub fn softcap(x: &mut [f32], cap: f32) {
 }
 
 /// Hyperbolic tangent, to about 1e-7.
+#[inline]
 pub(crate) fn tanh(x: f32) -> f32 {
     let e = exp(-2.0 * x.abs());
     ((1.0 - e) / (1.0 + e)).copysign(x)
