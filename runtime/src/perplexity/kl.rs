@@ -17,13 +17,13 @@ pub(super) const MIN_COUNT: usize = 100;
 /// One position compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Comparison {
-    nll: f32,
-    nll_base: f32,
+    pub(super) nll: f64,
+    nll_base: f64,
     kld: f64,
     /// Probability of the right token minus its probability in the base.
-    dp: f32,
+    dp: f64,
     same_top: bool,
-    /// Sum of the base's probabilities above `e^-16`.
+    /// Sum of the base's probabilities that count.
     base_sum: f64,
 }
 
@@ -33,31 +33,89 @@ impl Comparison {
         BaseRow::fault_of_sum(n_vocab, self.base_sum)
     }
 
+    /// Compares with a row of a base file, in f32 as the reference does.
     pub(super) fn new(logits: &[f32], sum: &LogSum, base: BaseRow<'_>, target: usize) -> Self {
         let total = sum.total();
         let nll = total - logits[target];
         let nll_base = -base.log_prob(target);
+        let both = logits.iter().copied().zip(base.log_probs());
+        let rows = Rows::compare(both, |l, p| {
+            (p > CUT).then(|| {
+                let probability = exp(p);
+                (probability, f64::from(probability * (p - l + total)))
+            })
+        });
+        Self {
+            nll: f64::from(nll),
+            nll_base: f64::from(nll_base),
+            kld: rows.kld,
+            dp: f64::from(exp(-nll) - exp(-nll_base)),
+            same_top: rows.same_top,
+            base_sum: rows.base_sum,
+        }
+    }
+
+    /// Compares with the base's own logits: nothing is cut off, differences are taken in f64.
+    pub(super) fn exact(
+        logits: &[f32],
+        sum: &LogSum,
+        base_logits: &[f32],
+        base_sum: &LogSum,
+        target: usize,
+    ) -> Self {
+        let nll = sum.nll(logits[target]);
+        let nll_base = base_sum.nll(base_logits[target]);
+        let ln_sum = base_sum.ln_sum as f32;
+        let both = logits.iter().copied().zip(base_logits.iter().copied());
+        let rows = Rows::compare(both, |l, b| {
+            let probability = exp(b - base_sum.max - ln_sum);
+            Some((
+                probability,
+                f64::from(probability) * (sum.nll(l) - base_sum.nll(b)),
+            ))
+        });
+        Self {
+            nll,
+            nll_base,
+            kld: rows.kld,
+            dp: (-nll).exp() - (-nll_base).exp(),
+            same_top: rows.same_top,
+            base_sum: rows.base_sum,
+        }
+    }
+}
+
+/// What comes of two rows side by side.
+struct Rows {
+    kld: f64,
+    same_top: bool,
+    base_sum: f64,
+}
+
+impl Rows {
+    /// `part` gives the base's probability of a token and its share of the divergence from the model's and the
+    /// base's element, if it counts.
+    fn compare(
+        both: impl Iterator<Item = (f32, f32)>,
+        part: impl Fn(f32, f32) -> Option<(f32, f64)>,
+    ) -> Self {
         let (mut lanes, mut sums) = ([0.0f64; LANES], [0.0f64; LANES]);
         let (mut top, mut top_base) = ((0, f32::NEG_INFINITY), (0, f32::NEG_INFINITY));
-        for (i, (&l, p)) in logits.iter().zip(base.log_probs()).enumerate() {
-            if p > CUT {
-                let probability = exp(p);
-                lanes[i % LANES] += f64::from(probability * (p - l + total));
+        for (i, (l, b)) in both.enumerate() {
+            if let Some((probability, share)) = part(l, b) {
+                lanes[i % LANES] += share;
                 sums[i % LANES] += f64::from(probability);
             }
             if l > top.1 {
                 top = (i, l);
             }
-            if p > top_base.1 {
-                top_base = (i, p);
+            if b > top_base.1 {
+                top_base = (i, b);
             }
         }
         let [a, b, c, d, e, f, g, h] = lanes;
         Self {
-            nll,
-            nll_base,
             kld: ((a + e) + (c + g)) + ((b + f) + (d + h)),
-            dp: exp(-nll) - exp(-nll_base),
             same_top: top.0 == top_base.0,
             base_sum: sums.iter().sum(),
         }
@@ -102,7 +160,7 @@ impl Estimate {
 }
 
 /// The running comparison.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Divergence {
     n: usize,
     nll: Sums,
@@ -120,7 +178,9 @@ pub(super) struct Divergence {
 
 impl Divergence {
     pub(super) fn add(&mut self, c: &Comparison) {
-        let (nll, nll_base, dp) = (f64::from(c.nll), f64::from(c.nll_base), f64::from(c.dp));
+        let Comparison {
+            nll, nll_base, dp, ..
+        } = *c;
         self.n += 1;
         self.nll.add(nll);
         self.nll_base.add(nll_base);
@@ -130,7 +190,21 @@ impl Divergence {
         self.dp2.add(dp * dp);
         self.n_same_top += usize::from(c.same_top);
         self.klds.push(c.kld as f32);
-        self.dps.push(c.dp);
+        self.dps.push(dp as f32);
+    }
+
+    /// Adds what another text gave.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.n += other.n;
+        self.nll.merge(&other.nll);
+        self.nll_base.merge(&other.nll_base);
+        self.cross += other.cross;
+        self.kld.merge(&other.kld);
+        self.dp.merge(&other.dp);
+        self.dp2.merge(&other.dp2);
+        self.n_same_top += other.n_same_top;
+        self.klds.extend_from_slice(&other.klds);
+        self.dps.extend_from_slice(&other.dps);
     }
 
     pub(super) fn n(&self) -> usize {
@@ -332,12 +406,19 @@ mod tests {
         Comparison::new(logits, &LogSum::of(logits).unwrap(), base, target)
     }
 
+    fn exact(logits: &[f32], base: &[f32], target: usize) -> Comparison {
+        let (sum, base_sum) = (LogSum::of(logits).unwrap(), LogSum::of(base).unwrap());
+        Comparison::exact(logits, &sum, base, &base_sum, target)
+    }
+
     #[test]
     fn divergence_of_a_model_from_itself_is_small() {
         let logits: Vec<f32> = (0..77).map(|i| (i as f32 * 1.3).cos() * 4.0).collect();
         let c = compare(&logits, &logits, 5);
         assert!(c.kld.abs() < 1e-4 && c.same_top && c.dp.abs() < 1e-4, "{c:?}");
         assert!((c.nll - c.nll_base).abs() < 1e-3);
+        let c = exact(&logits, &logits, 5);
+        assert_eq!((c.kld, c.dp, c.nll, c.same_top), (0.0, 0.0, c.nll_base, true));
     }
 
     #[test]
@@ -352,7 +433,10 @@ mod tests {
         let c = compare(&q, &b, 1);
         assert!((c.kld - want).abs() < 1e-3 * want, "{} is not {want}", c.kld);
         assert!(!c.same_top);
-        assert!((f64::from(c.dp) - (p[1] - pb[1])).abs() < 1e-4);
+        assert!((c.dp - (p[1] - pb[1])).abs() < 1e-4);
+        let c = exact(&q, &b, 1);
+        assert!((c.kld - want).abs() < 1e-6 * want, "{} is not {want}", c.kld);
+        assert!((c.dp - (p[1] - pb[1])).abs() < 1e-6 && (c.base_sum - 1.0).abs() < 1e-6);
     }
 
     #[test]
@@ -369,7 +453,7 @@ mod tests {
     fn equal_models_have_no_ratio() {
         let mut d = Divergence::default();
         for i in 0..200 {
-            let nll = 1.0 + (i % 7) as f32 * 0.5;
+            let nll = 1.0 + f64::from(i % 7) * 0.5;
             d.add(&Comparison {
                 nll,
                 nll_base: nll,
@@ -392,7 +476,7 @@ mod tests {
 
     #[test]
     fn statistics_that_are_no_numbers_are_named() {
-        let with = |kld: f64, nll: f32| {
+        let with = |kld: f64, nll: f64| {
             let mut d = Divergence::default();
             for _ in 0..200 {
                 d.add(&Comparison {

@@ -6,9 +6,16 @@
 mod args;
 mod base;
 mod kl;
+mod locate;
 mod report;
+mod rows;
 mod run;
 pub mod score;
+mod side_by_side;
+mod tally;
+mod tasks;
+mod texts;
+mod view;
 
 /// The program.
 pub fn main() -> std::process::ExitCode {

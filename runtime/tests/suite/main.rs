@@ -7,5 +7,6 @@ mod common;
 mod forward;
 mod model;
 mod naive;
+mod perplexity;
 mod tokenizer;
 mod vocabularies;
