@@ -107,16 +107,16 @@ impl Chunks {
     /// A text that is no longer than a window, a stride that no window holds, or settings that cut nothing.
     pub fn strided(tokens: Vec<u32>, settings: ChunkSettings, stride: usize) -> Result<Self> {
         check_settings(&settings)?;
-        let window = stride / 2;
-        let window = window
+        let window = (stride / 2)
             .checked_add(settings.n_ctx)
             .and_then(|n| n.checked_next_multiple_of(WINDOW_UNIT))
             .filter(|&n| stride > 0 && stride < n)
             .ok_or_else(|| {
-                let n_ctx = settings.n_ctx;
                 Error::Settings(
                     format!(
-                        "stride: expected 1 to less than a window of about {n_ctx} tokens, found {stride}"
+                        "stride: expected 1 to less than a window, which is the context of {} and half the \
+                         stride, found {stride}; use a larger `-c`",
+                        settings.n_ctx
                     )
                     .into(),
                 )

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};
 
-use crate::options::ChunkArgs;
+use crate::options::{ChunkArgs, ExactnessArgs};
 
 /// Scores how well a model predicts a text
 ///
@@ -27,6 +27,8 @@ pub(super) struct Args {
     pub(super) prompt: Option<String>,
     #[command(flatten)]
     pub(super) chunks: ChunkArgs,
+    #[command(flatten)]
+    pub(super) exactness: ExactnessArgs,
     #[command(flatten)]
     pub(super) threads: ThreadArgs,
     /// Score the last N tokens of windows that start N tokens apart, instead of the second half of each chunk.

@@ -34,7 +34,7 @@ fn score(args: &Args) -> Result<()> {
         (Base::Compare(_), true) => Vec::new(),
         _ => texts::read(args)?,
     };
-    let (model, tokenizer) = texts::open(&args.model)?;
+    let (model, tokenizer) = texts::open(args)?;
     let (texts, mut output) = match args.base() {
         Base::Compare(path) => compare(args, path, &model, &tokenizer, sources)?,
         _ => {
@@ -43,7 +43,7 @@ fn score(args: &Args) -> Result<()> {
             (texts, output)
         }
     };
-    let settings = texts::settings(&texts, args.chunks.ubatch.ubatch_size);
+    let settings = texts::settings(args, &texts);
     texts::warn_of_length(&model, settings.n_ctx);
     let mut session = Session::new(&model, settings)?;
     let bytes = TokenBytes::new(&tokenizer);
@@ -147,6 +147,9 @@ pub(super) fn head(args: &Args, model: &Model, texts: &[Text]) -> Map<String, Va
         "n_batch": first.map(Chunks::n_batch),
         "n_vocab": model.spec().n_vocab,
         "chunks": texts.iter().map(|t| t.chunks.n_chunks()).sum::<usize>(),
+        "cache_type_k": args.exactness.cache_type_k.name(),
+        "cache_type_v": args.exactness.cache_type_v.name(),
+        "compute": args.exactness.compute.name(),
         "cpu": gguf_blocks::Cpu::best().level().name(),
         "threads": rayon::current_num_threads(),
     });

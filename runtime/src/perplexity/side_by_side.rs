@@ -42,8 +42,8 @@ struct Kept {
 /// Runs the comparison.
 pub(super) fn run(args: &Args) -> Result<()> {
     let sources = texts::read(args)?;
-    let (base, tokenizer) = texts::open(&args.model)?;
-    let others = args.compare.iter().map(|p| Model::open(p).map_err(Failure::from));
+    let (base, tokenizer) = texts::open(args)?;
+    let others = args.compare.iter().map(|p| texts::open_model(args, p));
     let models: Vec<Model> = std::iter::once(Ok(base)).chain(others).collect::<Result<_>>()?;
     for other in &models[1..] {
         require_same_vocabulary(&models[0], other)?;
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for text in &mut texts {
         text.chunks = text.chunks.clone().with_rows_at_most(max_rows);
     }
-    let settings = texts::settings(&texts, args.chunks.ubatch.ubatch_size);
+    let settings = texts::settings(args, &texts);
     let mut runners = Vec::new();
     for (model, path) in models
         .iter()

@@ -19,9 +19,15 @@ pub(super) struct Text {
     pub(super) chunks: Chunks,
 }
 
-/// Opens a model whose predictions of a text mean something.
-pub(super) fn open(path: &Path) -> Result<(Model, Tokenizer)> {
-    let model = Model::open(path)?;
+/// Opens a model as the command line asks.
+pub(super) fn open_model(_args: &Args, path: &Path) -> Result<Model> {
+    Ok(Model::open(path)?)
+}
+
+/// Opens the model `-m`, whose predictions of a text must mean something.
+pub(super) fn open(args: &Args) -> Result<(Model, Tokenizer)> {
+    let path = &args.model;
+    let model = open_model(args, path)?;
     let tokenizer = model.tokenizer()?;
     if tokenizer.trailing().is_some() {
         let path = path.display();
@@ -110,15 +116,16 @@ pub(super) fn cut(args: &Args, sources: Vec<Source>, tokenizer: &Tokenizer) -> R
 }
 
 /// The settings of a session that all texts fit in.
-pub(super) fn settings(texts: &[Text], n_ubatch: usize) -> Settings {
+pub(super) fn settings(args: &Args, texts: &[Text]) -> Settings {
+    let n_ubatch = args.chunks.ubatch.ubatch_size;
     let each = texts.iter().map(|t| t.chunks.session_settings(n_ubatch));
-    each.reduce(|a, b| Settings {
+    let widest = each.reduce(|a, b| Settings {
         n_ctx: a.n_ctx.max(b.n_ctx),
         n_seq: a.n_seq.max(b.n_seq),
         n_ubatch: a.n_ubatch.max(b.n_ubatch),
         ..a
-    })
-    .unwrap_or_default()
+    });
+    args.exactness.apply(widest.unwrap_or_default())
 }
 
 /// Says so where chunks are longer than what a model was trained on.

@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, kind: TaskKind, limit: usize) -> Result<()> {
     let path = &args.file[0];
     let questions = questions::read(path, kind)?;
     let in_file = questions.len();
-    let (model, tokenizer) = texts::open(&args.model)?;
+    let (model, tokenizer) = texts::open(args)?;
     let mut tasks = Vec::new();
     for i in random::choose(in_file, limit) {
         tasks.push(prepare(&questions[i], i + 1, &tokenizer, args)?);
@@ -75,12 +75,12 @@ pub(super) fn run(args: &Args, kind: TaskKind, limit: usize) -> Result<()> {
     let longest = tasks.iter().flat_map(|t| &t.sequences).map(|s| s.ids.len()).max();
     let n_ctx = longest.unwrap_or(1);
     texts::warn_of_length(&model, n_ctx);
-    let settings = Settings {
+    let settings = args.exactness.apply(Settings {
         n_ctx,
         n_seq: (args.chunks.batch_size / n_ctx).clamp(1, MAX_SEQ),
         n_ubatch: args.chunks.ubatch.ubatch_size,
         ..Settings::default()
-    };
+    });
     let mut session = Session::new(&model, settings)?;
     let mut runner = Runner {
         kind,
@@ -317,6 +317,9 @@ fn object(
         "interval_95_percent": done.interval(),
         "chance_percent": chance(tasks).percent(),
         "n_ctx": n_ctx,
+        "cache_type_k": args.exactness.cache_type_k.name(),
+        "cache_type_v": args.exactness.cache_type_v.name(),
+        "compute": args.exactness.compute.name(),
         "cpu": gguf_blocks::Cpu::best().level().name(),
         "threads": rayon::current_num_threads(),
         "results": tasks.iter().map(result).collect::<Vec<_>>(),
