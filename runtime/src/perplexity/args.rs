@@ -1,5 +1,7 @@
 //! The command line.
 
+#![expect(clippy::doc_markdown, reason = "help texts name benchmarks as they are known")]
+
 use std::path::{Path, PathBuf};
 
 use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};

@@ -48,8 +48,8 @@ fn cause(model: &Model, ids: &[u32], settings: &Settings) -> String {
         (None, Some(_)) => "the output norm or the last layer".into(),
         (None, None) => "the output matrix".into(),
     };
-    let weights = watch.suspects(model).into_iter();
-    if let Some(weight) = weights.filter_map(|t| BadWeight::find(model, t)).next() {
+    let mut weights = watch.suspects(model).into_iter();
+    if let Some(weight) = weights.find_map(|t| BadWeight::find(model, t)) {
         return format!("seen first in {part}, {weight}; make or fetch the file again from a sound source");
     }
     let seen = watch.found.map_or_else(String::new, |f| f.to_string(model));
@@ -89,7 +89,7 @@ impl Found {
         let kind = model
             .file()
             .tensor(tensor)
-            .map_or_else(String::new, |t| t.type_name().to_string());
+            .map_or_else(String::new, |t| t.type_name().clone());
         format!(", {value} in front of `{tensor}` ({kind}), {row}, column {col}")
     }
 }
@@ -238,7 +238,7 @@ impl BadWeight {
             .find_map_first(|found| found)?;
         Some(Self {
             tensor: t.name.clone(),
-            kind: t.type_name().to_string(),
+            kind: t.type_name().clone(),
             row,
             col,
             value,

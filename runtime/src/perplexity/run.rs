@@ -35,13 +35,12 @@ fn score(args: &Args) -> Result<()> {
         _ => texts::read(args)?,
     };
     let (model, tokenizer) = texts::open(args)?;
-    let (texts, mut output) = match args.base() {
-        Base::Compare(path) => compare(args, path, &model, &tokenizer, sources)?,
-        _ => {
-            let texts = texts::cut(args, sources, &tokenizer)?;
-            let output = create(args, &model, &texts)?;
-            (texts, output)
-        }
+    let (texts, mut output) = if let Base::Compare(path) = args.base() {
+        compare(args, path, &model, &tokenizer, sources)?
+    } else {
+        let texts = texts::cut(args, sources, &tokenizer)?;
+        let output = create(args, &model, &texts)?;
+        (texts, output)
     };
     let settings = texts::settings(args, &texts);
     texts::warn_of_length(&model, settings.n_ctx);

@@ -145,7 +145,7 @@ impl Runner {
             .collect();
         let mut next = 0;
         while next < places.len() {
-            let n = self.fitting(tasks, &places[next..], session.settings());
+            let n = Self::fitting(tasks, &places[next..], session.settings());
             let group = &places[next..next + n];
             next += n;
             let sequences: Vec<&Sequence> = group.iter().map(|&(t, s)| &tasks[t].sequences[s]).collect();
@@ -162,7 +162,7 @@ impl Runner {
     }
 
     /// How many of the sequences go together: at least one.
-    fn fitting(&self, tasks: &[Task], places: &[(usize, usize)], settings: &Settings) -> usize {
+    fn fitting(tasks: &[Task], places: &[(usize, usize)], settings: &Settings) -> usize {
         let room = settings.n_ctx * settings.n_seq;
         let lengths = places.iter().map(|&(t, s)| tasks[t].sequences[s].ids.len());
         let mut total = 0;

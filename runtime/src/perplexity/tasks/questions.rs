@@ -102,7 +102,7 @@ fn winogrande(text: &str) -> std::result::Result<Vec<Question>, String> {
                 fields.len()
             )));
         };
-        let sentence = [&[part.clone()], more].concat().join(",");
+        let sentence = [std::slice::from_ref(part), more].concat().join(",");
         let Some((before, after)) = sentence.split_once('_') else {
             return Err(at("expected a sentence with `_` for the gap, found none".into()));
         };
