@@ -45,6 +45,10 @@ pub(super) struct Args {
     /// File of log probabilities: written, or read with --kl-divergence
     #[arg(long, value_name = "FILE", conflicts_with = "ppl_stride")]
     pub(super) kl_divergence_base: Option<PathBuf>,
+    /// Write the base file a tenth as large: the likeliest tokens of each position, the others as one. Only this
+    /// program reads it
+    #[arg(long, requires = "kl_divergence_base", conflicts_with = "kl_divergence")]
+    pub(super) kl_compact: bool,
     /// Compare with the predictions in the base file
     #[arg(long, requires = "kl_divergence_base")]
     pub(super) kl_divergence: bool,

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::base::BaseRow;
+use super::compact;
 use super::score::{LogSum, Sums};
 use crate::kernels::exp;
 
@@ -25,6 +26,16 @@ pub(super) struct Comparison {
     same_top: bool,
     /// Sum of the base's probabilities that count.
     base_sum: f64,
+    /// What a compact base leaves out.
+    left_out: Option<LeftOut>,
+}
+
+/// What a compact base leaves out.
+#[derive(Clone, Copy, Debug, Default)]
+struct LeftOut {
+    probability: f64,
+    /// What the divergence can be too small by.
+    kld: f64,
 }
 
 impl Comparison {
@@ -52,6 +63,48 @@ impl Comparison {
             dp: f64::from(exp(-nll) - exp(-nll_base)),
             same_top: rows.same_top,
             base_sum: rows.base_sum,
+            left_out: None,
+        }
+    }
+
+    /// Compares with the likeliest tokens of the base, all others taken as one.
+    pub(super) fn compact(logits: &[f32], sum: &LogSum, base: compact::Row<'_>, target: usize) -> Self {
+        // Below it the rest of the model's probability is noise of the sums.
+        const LEAST: f64 = 1e-8;
+        let (mut kld, mut kept) = (0.0, 0.0);
+        let mut top_base = (0, f32::NEG_INFINITY);
+        for (id, p) in base.kept() {
+            let log_prob = -sum.nll(logits[id]);
+            let p_exact = f64::from(p);
+            kld += p_exact.exp() * (p_exact - log_prob);
+            kept += log_prob.exp();
+            if p > top_base.1 {
+                top_base = (id, p);
+            }
+        }
+        let left_out = f64::from(base.left_out);
+        if left_out > 0.0 {
+            kld += left_out * (left_out / (1.0 - kept).max(LEAST)).ln();
+        }
+        let (mut top, mut least) = ((0, f32::NEG_INFINITY), f32::INFINITY);
+        for (i, &l) in logits.iter().enumerate() {
+            if l > top.1 {
+                top = (i, l);
+            }
+            least = least.min(l);
+        }
+        let (nll, nll_base) = (sum.nll(logits[target]), f64::from(base.nll));
+        Self {
+            nll,
+            nll_base,
+            kld,
+            dp: (-nll).exp() - (-nll_base).exp(),
+            same_top: top.0 == top_base.0,
+            base_sum: 1.0,
+            left_out: Some(LeftOut {
+                probability: left_out,
+                kld: left_out * (f64::from(base.min) + sum.nll(least)).max(0.0),
+            }),
         }
     }
 
@@ -81,6 +134,7 @@ impl Comparison {
             dp: (-nll).exp() - (-nll_base).exp(),
             same_top: rows.same_top,
             base_sum: rows.base_sum,
+            left_out: None,
         }
     }
 }
@@ -172,6 +226,8 @@ pub(super) struct Divergence {
     /// Of the squares.
     dp2: Sums,
     n_same_top: usize,
+    /// Sums of what a compact base leaves out.
+    left_out: Option<LeftOut>,
     klds: Vec<f32>,
     dps: Vec<f32>,
 }
@@ -189,8 +245,17 @@ impl Divergence {
         self.dp.add(dp);
         self.dp2.add(dp * dp);
         self.n_same_top += usize::from(c.same_top);
+        if let Some(c) = c.left_out {
+            self.leave_out(c);
+        }
         self.klds.push(c.kld as f32);
         self.dps.push(dp as f32);
+    }
+
+    fn leave_out(&mut self, more: LeftOut) {
+        let sum = self.left_out.get_or_insert_default();
+        sum.probability += more.probability;
+        sum.kld += more.kld;
     }
 
     /// Adds what another text gave.
@@ -203,6 +268,9 @@ impl Divergence {
         self.dp.merge(&other.dp);
         self.dp2.merge(&other.dp2);
         self.n_same_top += other.n_same_top;
+        if let Some(other) = other.left_out {
+            self.leave_out(other);
+        }
         self.klds.extend_from_slice(&other.klds);
         self.dps.extend_from_slice(&other.dps);
     }
@@ -291,6 +359,10 @@ impl Divergence {
             dp_percent: Distribution::new(mean_dp, &percent),
             rms_dp_percent: self.rms_dp(),
             same_top_percent: self.same_top(),
+            compact_base: self.left_out.map(|sum| CompactBase {
+                left_out: sum.probability / self.n as f64,
+                kld_error_bound: sum.kld / self.n as f64,
+            }),
         }
     }
 }
@@ -309,6 +381,17 @@ pub(super) struct Summary {
     pub(super) dp_percent: Distribution,
     pub(super) rms_dp_percent: Estimate,
     pub(super) same_top_percent: Estimate,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) compact_base: Option<CompactBase>,
+}
+
+/// How exact a comparison with a compact base is.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct CompactBase {
+    /// Mean probability of the tokens left out.
+    pub(super) left_out: f64,
+    /// The mean divergence of all tokens is larger by no more than this.
+    pub(super) kld_error_bound: f64,
 }
 
 impl Summary {
@@ -461,6 +544,7 @@ mod tests {
                 dp: 0.0,
                 same_top: true,
                 base_sum: 1.0,
+                left_out: None,
             });
         }
         let s = d.summary();
@@ -486,6 +570,7 @@ mod tests {
                     dp: 0.0,
                     same_top: true,
                     base_sum: 1.0,
+                    left_out: None,
                 });
             }
             d.summary()

@@ -131,6 +131,12 @@ pub(super) fn summary(s: &Summary) -> String {
         ),
     ];
     let quartiles = ["75.0%", "25.0%"];
+    if let Some(c) = s.compact_base {
+        lines.push(format!(
+            "compact base: {:.6} of the probability left out, the mean of all tokens is at most {:.6} larger",
+            c.left_out, c.kld_error_bound
+        ));
+    }
     let kld = percentiles(&s.kld)
         .into_iter()
         .filter(|(label, _)| !quartiles.contains(label));

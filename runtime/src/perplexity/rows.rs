@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use super::base::{self, BaseRow};
+use super::base::{self, BaseRow, Form};
 use super::kl::Comparison;
 use super::score::LogSum;
 use super::tally::Score;
@@ -15,9 +15,9 @@ use crate::{Error, Result};
 pub(super) enum Beside<'a> {
     Nothing,
     /// Records to be written.
-    Encode(&'a mut Vec<u8>),
+    Encode(&'a mut Vec<u8>, Form),
     /// Records of a base file.
-    Coded(&'a [u8], &'a Path),
+    Coded(&'a [u8], &'a Path, Form),
     /// The base's own logits and their sums.
     Exact(&'a [f32], &'a [LogSum]),
 }
@@ -25,7 +25,6 @@ pub(super) enum Beside<'a> {
 /// Scores of all rows, or the first failure in their order.
 pub(super) fn score(block: &ChunkRows<'_>, chunks: &Chunks, beside: Beside<'_>) -> Result<Vec<Score>> {
     let n_vocab = block.n_vocab;
-    let row_bytes = base::row_bytes(n_vocab);
     let rows = block.places.par_iter().zip(block.rows.par_chunks(n_vocab));
     let target = |&place: &(usize, usize)| chunks.target(place) as usize;
     match beside {
@@ -33,28 +32,28 @@ pub(super) fn score(block: &ChunkRows<'_>, chunks: &Chunks, beside: Beside<'_>) 
             let sum = log_sum(*place, logits)?;
             Ok((sum.nll(logits[target(place)]), None))
         })),
-        Beside::Encode(bytes) => {
+        Beside::Encode(bytes, form) => {
+            let row_bytes = form.row_bytes(n_vocab);
             bytes.resize(block.places.len() * row_bytes, 0);
             let rows = rows.zip(bytes.par_chunks_mut(row_bytes));
             collect(rows.map(|((place, logits), out)| {
                 let sum = log_sum(*place, logits)?;
-                base::encode(logits, &sum, out);
+                match form {
+                    Form::Full => base::encode(logits, &sum, out),
+                    Form::Compact(layout) => layout.encode(logits, &sum, target(place), out),
+                }
                 Ok((f64::from(sum.total() - logits[target(place)]), None))
             }))
         }
-        Beside::Coded(bytes, path) => collect(rows.zip(bytes.par_chunks(row_bytes)).map(
-            |((place, logits), base)| {
-                let base = BaseRow::new(base, n_vocab);
-                let damaged = |what: String| damaged(path, *place, &what);
-                base.fault().map_or(Ok(()), |what| Err(damaged(what)))?;
-                let sum = log_sum(*place, logits)?;
-                let found = Comparison::new(logits, &sum, base, target(place));
-                match found.fault(n_vocab) {
-                    Some(what) => Err(damaged(what)),
-                    None => Ok((found.nll, Some(found))),
-                }
-            },
-        )),
+        Beside::Coded(bytes, path, form) => {
+            let rows = rows.zip(bytes.par_chunks(form.row_bytes(n_vocab)));
+            collect(rows.map(|((place, logits), record)| {
+                coded(record, form, logits, *place, target(place)).map_err(|e| match e {
+                    Fault::Record(what) => damaged(path, *place, &what),
+                    Fault::Logit(e) => e,
+                })
+            }))
+        }
         Beside::Exact(base, sums) => {
             let base = base.par_chunks(n_vocab).zip(sums);
             collect(rows.zip(base).map(|((place, logits), (base, base_sum))| {
@@ -64,6 +63,39 @@ pub(super) fn score(block: &ChunkRows<'_>, chunks: &Chunks, beside: Beside<'_>) 
             }))
         }
     }
+}
+
+enum Fault {
+    Record(String),
+    Logit(Error),
+}
+
+/// The score of a row beside a record of a base file.
+fn coded(
+    record: &[u8],
+    form: Form,
+    logits: &[f32],
+    place: (usize, usize),
+    target: usize,
+) -> std::result::Result<Score, Fault> {
+    let n_vocab = logits.len();
+    let sum = || log_sum(place, logits).map_err(Fault::Logit);
+    let refuse = |fault: Option<String>| fault.map_or(Ok(()), |what| Err(Fault::Record(what)));
+    let found = match form {
+        Form::Full => {
+            let base = BaseRow::new(record, n_vocab);
+            refuse(base.fault())?;
+            let found = Comparison::new(logits, &sum()?, base, target);
+            refuse(found.fault(n_vocab))?;
+            found
+        }
+        Form::Compact(layout) => {
+            let base = layout.row(record);
+            refuse(base.fault(n_vocab))?;
+            Comparison::compact(logits, &sum()?, base, target)
+        }
+    };
+    Ok((found.nll, Some(found)))
 }
 
 /// The softmax of a row, which must be of finite numbers.

@@ -7,7 +7,7 @@ use gguf_cli::{Failure, Result, Unit, count, file_name};
 use serde_json::{Map, Value, json};
 
 use super::args::{Args, Base};
-use super::base::{self, BaseFile};
+use super::base::{self, BaseFile, Form};
 use super::kl::{Divergence, MIN_COUNT};
 use super::locate::{self, BadLogit};
 use super::rows::{self, Beside};
@@ -74,9 +74,15 @@ fn create(args: &Args, model: &Model, texts: &[Text]) -> Result<Output> {
     let given = args.file.iter().chain([&args.model]).map(PathBuf::as_path);
     let inputs: Vec<&Path> = given.chain(shards).collect();
     let n_vocab = model.spec().n_vocab;
-    let file = base::create(path, args.output.force, &inputs, &text.chunks, n_vocab)?;
+    let form = if args.kl_compact {
+        Form::compact(n_vocab)
+    } else {
+        Form::Full
+    };
+    let file = base::create(path, args.output.force, &inputs, &text.chunks, n_vocab, form)?;
     Ok(Output::Write {
         file,
+        form,
         path: path.to_path_buf(),
         rows: Vec::new(),
     })
@@ -189,6 +195,7 @@ enum Output {
     Score,
     Write {
         file: AtomicFile,
+        form: Form,
         path: PathBuf,
         rows: Vec<u8>,
     },
@@ -238,8 +245,13 @@ impl Scorer<'_> {
         let chunks = &self.text.chunks;
         let scores = match &mut self.output {
             Output::Score => rows::score(&block, chunks, Beside::Nothing)?,
-            Output::Write { file, path, rows } => {
-                let scores = rows::score(&block, chunks, Beside::Encode(rows))?;
+            Output::Write {
+                file,
+                form,
+                path,
+                rows,
+            } => {
+                let scores = rows::score(&block, chunks, Beside::Encode(rows, *form))?;
                 base::write(file, path, rows)?;
                 scores
             }
@@ -251,7 +263,7 @@ impl Scorer<'_> {
             } => {
                 file.read_rows(*next, block.places.len(), rows)?;
                 *next += block.places.len();
-                rows::score(&block, chunks, Beside::Coded(rows, path))?
+                rows::score(&block, chunks, Beside::Coded(rows, path, file.form))?
             }
         };
         let last = chunks.scored().end - 1;
