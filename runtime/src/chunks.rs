@@ -1,6 +1,8 @@
 //! A text in chunks of one context each, evaluated one independent of the other: what perplexity and
 //! importance runs have in common.
 
+use std::ops::Range;
+
 use crate::session::{Logits, Session, Settings, Token};
 use crate::{Error, Observe, Result};
 
@@ -20,10 +22,23 @@ pub struct ChunkSettings {
 pub struct Chunks {
     tokens: Vec<u32>,
     n_ctx: usize,
+    /// Tokens from the start of a chunk to the start of the next.
+    step: usize,
+    /// Positions of a chunk that score.
+    scored: Range<usize>,
     n_batch: usize,
     count: usize,
     n_seq: usize,
     leading: Option<u32>,
+}
+
+/// What is evaluated together: the same positions of some chunks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkBatch {
+    /// The chunks, one a sequence of the session, from sequence 0 on.
+    pub chunks: Range<usize>,
+    /// Positions in each of them.
+    pub positions: Range<usize>,
 }
 
 /// Which positions' logits are wanted.
@@ -52,6 +67,9 @@ pub type ChunkSink<'a> = dyn FnMut(ChunkRows<'_>) -> Result<()> + 'a;
 /// The shortest context that scores anything in its second half.
 const MIN_CTX: usize = 4;
 
+/// Contexts of strided runs are whole multiples of this, as the reference rounds them.
+const WINDOW_UNIT: usize = 256;
+
 impl Chunks {
     /// Cuts the tokens of a text. `leading` is the token that replaces the first of every chunk in evaluation
     /// (BOS, where the vocabulary adds it).
@@ -64,7 +82,7 @@ impl Chunks {
         if n_ctx >= MIN_CTX && tokens.len() < needed {
             return Err(Error::TextTooShort {
                 needed,
-                n_ctx,
+                why: format!("two contexts of {n_ctx}"),
                 found: tokens.len(),
             });
         }
@@ -73,22 +91,72 @@ impl Chunks {
 
     /// The same for tokens that were cut before: one chunk is enough.
     pub fn of_whole(tokens: Vec<u32>, settings: ChunkSettings, leading: Option<u32>) -> Result<Self> {
+        check_settings(&settings)?;
+        let n_ctx = settings.n_ctx;
+        let count = tokens.len() / n_ctx;
+        let scored = n_ctx / 2..n_ctx - 1;
+        Self::cut(tokens, settings, scored, n_ctx, count, leading)
+    }
+
+    /// Overlapping chunks (windows) that start `stride` tokens apart; each scores its last `stride` predictions,
+    /// so that every token is scored once with about `n_ctx - stride` tokens or more in front of it. Windows are
+    /// longer than [`ChunkSettings::n_ctx`]: `n_ctx + stride / 2` rounded up to a multiple of 256, as the
+    /// reference's are where it evaluates one sequence at a time. No token is replaced by a leading one.
+    ///
+    /// # Errors
+    /// A text that is no longer than a window, a stride that no window holds, or settings that cut nothing.
+    pub fn strided(tokens: Vec<u32>, settings: ChunkSettings, stride: usize) -> Result<Self> {
+        check_settings(&settings)?;
+        let window = (stride / 2)
+            .checked_add(settings.n_ctx)
+            .and_then(|n| n.checked_next_multiple_of(WINDOW_UNIT))
+            .filter(|&n| stride > 0 && stride < n)
+            .ok_or_else(|| {
+                Error::Settings(
+                    format!(
+                        "stride: expected 1 to less than a window, which is the context of {} and half the \
+                         stride, found {stride}; use a larger `-c`",
+                        settings.n_ctx
+                    )
+                    .into(),
+                )
+            })?;
+        if tokens.len() <= window {
+            return Err(Error::TextTooShort {
+                needed: window + 1,
+                why: format!("a window of {window} and one more"),
+                found: tokens.len(),
+            });
+        }
+        let count = (tokens.len() - window).div_ceil(stride);
+        let settings = ChunkSettings {
+            n_ctx: window,
+            ..settings
+        };
+        Self::cut(
+            tokens,
+            settings,
+            window - stride - 1..window - 1,
+            stride,
+            count,
+            None,
+        )
+    }
+
+    fn cut(
+        tokens: Vec<u32>,
+        settings: ChunkSettings,
+        scored: Range<usize>,
+        step: usize,
+        count: usize,
+        leading: Option<u32>,
+    ) -> Result<Self> {
         let ChunkSettings {
             n_ctx,
             n_batch,
             limit,
         } = settings;
-        if n_ctx < MIN_CTX {
-            return Err(Error::Settings(
-                format!("context: expected at least {MIN_CTX} tokens, found {n_ctx}").into(),
-            ));
-        }
-        if n_batch == 0 {
-            return Err(Error::Settings(
-                "batch: expected at least 1 token, found 0".into(),
-            ));
-        }
-        let count = (tokens.len() / n_ctx).min(limit.unwrap_or(usize::MAX));
+        let count = count.min(limit.unwrap_or(usize::MAX));
         if count == 0 {
             return Err(Error::Settings("chunks: expected at least 1, found 0".into()));
         }
@@ -97,11 +165,29 @@ impl Chunks {
         Ok(Self {
             tokens,
             n_ctx,
+            step,
+            scored,
             n_batch,
             count,
             n_seq,
             leading,
         })
+    }
+
+    /// Evaluates less together, so that a batch wants the logits of at most `n` positions (of one, if `n` is 0).
+    #[must_use]
+    pub fn with_rows_at_most(mut self, n: usize) -> Self {
+        let per_chunk = self.scored.len();
+        if self.n_batch < self.n_ctx || n < per_chunk {
+            self.n_seq = 1;
+            self.n_batch = self
+                .n_batch
+                .min(if n < per_chunk { n.max(1) } else { self.n_ctx });
+        } else {
+            self.n_seq = self.n_seq.min(n / per_chunk);
+            self.n_batch = self.n_seq * self.n_ctx;
+        }
+        self
     }
 
     /// Chunks.
@@ -124,19 +210,32 @@ impl Chunks {
         self.n_batch
     }
 
-    /// Tokens of all chunks.
-    pub fn tokens(&self) -> &[u32] {
-        &self.tokens[..self.count * self.n_ctx]
+    /// Tokens from the start of a chunk to the start of the next: `n_ctx`, or the stride.
+    pub fn step(&self) -> usize {
+        self.step
     }
 
-    /// The positions of a chunk whose logits score the token behind them: the second half but for the last.
-    pub fn scored(&self) -> std::ops::Range<usize> {
-        self.n_ctx / 2..self.n_ctx - 1
+    /// Tokens of all chunks.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens[..(self.count - 1) * self.step + self.n_ctx]
+    }
+
+    /// Tokens of one chunk as they are evaluated.
+    pub fn inputs(&self, chunk: usize) -> Vec<u32> {
+        let mut ids = self.tokens[chunk * self.step..][..self.n_ctx].to_vec();
+        ids[0] = self.leading.unwrap_or(ids[0]);
+        ids
+    }
+
+    /// The positions of a chunk whose logits score the token behind them: the second half but for the last, or of
+    /// a window the last `stride` but for one.
+    pub fn scored(&self) -> Range<usize> {
+        self.scored.clone()
     }
 
     /// The token that the logits of a position are scored on.
     pub fn target(&self, (chunk, pos): (usize, usize)) -> u32 {
-        self.tokens[chunk * self.n_ctx + pos + 1]
+        self.tokens[chunk * self.step + pos + 1]
     }
 
     /// The session settings that the evaluation needs.
@@ -157,34 +256,59 @@ impl Chunks {
         mut observer: Option<&mut dyn Observe>,
         sink: &mut ChunkSink<'_>,
     ) -> Result<()> {
-        let (mut batch, mut places) = (Vec::new(), Vec::new());
-        for first in (0..self.count).step_by(self.n_seq) {
-            session.clear();
-            let chunks = first..self.count.min(first + self.n_seq);
-            for start in (0..self.n_ctx).step_by(self.n_batch.min(self.n_ctx)) {
-                let positions = start..self.n_ctx.min(start + self.n_batch);
-                batch.clear();
-                for (seq, chunk) in chunks.clone().enumerate() {
-                    batch.extend(positions.clone().map(|pos| self.token(chunk, seq, pos, wanted)));
-                }
-                let place = |i: usize| (first + i / positions.len(), start + i % positions.len());
-                let observer = observer.as_mut().map(|o| &mut **o as &mut dyn Observe);
-                session.decode_with(&batch, observer, &mut |Logits { index, rows, n_vocab }| {
-                    places.clear();
-                    places.extend(index.iter().map(|&i| place(i)));
-                    sink(ChunkRows {
-                        places: &places,
-                        rows,
-                        n_vocab,
-                    })
-                })?;
-            }
+        for batch in self.batches() {
+            let observer = observer.as_mut().map(|o| &mut **o as &mut dyn Observe);
+            self.evaluate_batch(&batch, session, wanted, observer, sink)?;
         }
         Ok(())
     }
 
+    /// What is evaluated together, in order: positions of the same chunks follow one another.
+    pub fn batches(&self) -> impl Iterator<Item = ChunkBatch> + '_ {
+        let groups = (0..self.count).step_by(self.n_seq);
+        groups.flat_map(move |first| {
+            let chunks = first..self.count.min(first + self.n_seq);
+            let starts = (0..self.n_ctx).step_by(self.n_batch.min(self.n_ctx));
+            starts.map(move |start| ChunkBatch {
+                chunks: chunks.clone(),
+                positions: start..self.n_ctx.min(start + self.n_batch),
+            })
+        })
+    }
+
+    /// Evaluates one of [`Self::batches`], which a session must see in order. The first of a group of chunks
+    /// starts on empty contexts.
+    pub fn evaluate_batch(
+        &self,
+        ChunkBatch { chunks, positions }: &ChunkBatch,
+        session: &mut Session<'_>,
+        wanted: Wanted,
+        observer: Option<&mut dyn Observe>,
+        sink: &mut ChunkSink<'_>,
+    ) -> Result<()> {
+        if positions.start == 0 {
+            session.clear();
+        }
+        let mut batch = Vec::with_capacity(chunks.len() * positions.len());
+        for (seq, chunk) in chunks.clone().enumerate() {
+            batch.extend(positions.clone().map(|pos| self.token(chunk, seq, pos, wanted)));
+        }
+        let n = positions.len();
+        let place = |i: usize| (chunks.start + i / n, positions.start + i % n);
+        let mut places = Vec::new();
+        session.decode_with(&batch, observer, &mut |Logits { index, rows, n_vocab }| {
+            places.clear();
+            places.extend(index.iter().map(|&i| place(i)));
+            sink(ChunkRows {
+                places: &places,
+                rows,
+                n_vocab,
+            })
+        })
+    }
+
     fn token(&self, chunk: usize, seq: usize, pos: usize, wanted: Wanted) -> Token {
-        let id = self.tokens[chunk * self.n_ctx + pos];
+        let id = self.tokens[chunk * self.step + pos];
         Token {
             id: self.leading.filter(|_| pos == 0).unwrap_or(id),
             seq: seq as u32,
@@ -192,6 +316,21 @@ impl Chunks {
             logits: wanted == Wanted::All || self.scored().contains(&pos),
         }
     }
+}
+
+fn check_settings(settings: &ChunkSettings) -> Result<()> {
+    if settings.n_ctx < MIN_CTX {
+        let n_ctx = settings.n_ctx;
+        return Err(Error::Settings(
+            format!("context: expected at least {MIN_CTX} tokens, found {n_ctx}").into(),
+        ));
+    }
+    if settings.n_batch == 0 {
+        return Err(Error::Settings(
+            "batch: expected at least 1 token, found 0".into(),
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -235,6 +374,37 @@ mod tests {
     }
 
     #[test]
+    fn windows_score_every_token_once() {
+        let n = 2 * 256 + 123;
+        let chunks = Chunks::strided((0..n).collect(), settings(100, 600), 60).unwrap();
+        assert_eq!((chunks.n_ctx(), chunks.n_chunks(), chunks.n_seq()), (256, 7, 2));
+        let targets: Vec<u32> = (0..chunks.n_chunks())
+            .flat_map(|c| chunks.scored().map(move |p| (c, p)))
+            .map(|place| chunks.target(place))
+            .collect();
+        let expected: Vec<u32> = (256 - 60..256 - 60 + 7 * 60).collect();
+        assert_eq!(targets, expected);
+        assert_eq!(chunks.inputs(3)[..2], [180, 181]);
+        for (n, stride) in [(256, 60), (1000, 0), (1000, 700), (1000, usize::MAX)] {
+            assert!(Chunks::strided((0..n).collect(), settings(100, 600), stride).is_err());
+        }
+    }
+
+    #[test]
+    fn batches_can_be_cut_by_the_rows_they_want() {
+        let chunks = Chunks::of_text((0..80).collect(), settings(8, 64), None).unwrap();
+        let cut = |n: usize| {
+            let c = chunks.clone().with_rows_at_most(n);
+            let first = c.batches().next().unwrap();
+            (c.n_seq(), first.positions, c.batches().count())
+        };
+        assert_eq!(cut(100), (8, 0..8, 2));
+        assert_eq!(cut(7), (2, 0..8, 5));
+        assert_eq!(cut(2), (1, 0..2, 40));
+        assert_eq!(cut(0), (1, 0..1, 80));
+    }
+
+    #[test]
     fn bad_settings_are_named() {
         let long = || (0..100).collect::<Vec<u32>>();
         let e = Chunks::of_text(long(), settings(51, 64), None).unwrap_err();
@@ -243,8 +413,8 @@ mod tests {
                 e,
                 Error::TextTooShort {
                     needed: 102,
-                    n_ctx: 51,
-                    found: 100
+                    found: 100,
+                    ..
                 }
             ),
             "{e}"

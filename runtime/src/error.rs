@@ -93,14 +93,14 @@ pub enum Error {
     Settings(Box<str>),
     /// The text has too few tokens.
     #[error(
-        "the text is too short: expected at least {needed} tokens (two contexts of {n_ctx}), found {found}; \
-         use a longer text or a smaller `-c`"
+        "the text is too short: expected at least {needed} tokens ({why}), found {found}; use a longer text \
+         or a smaller `-c`"
     )]
     TextTooShort {
         /// Tokens needed.
         needed: usize,
-        /// Tokens of a chunk.
-        n_ctx: usize,
+        /// What makes up this number.
+        why: String,
         /// Tokens of the text.
         found: usize,
     },
@@ -115,7 +115,7 @@ pub enum Error {
         /// Where, expected and found.
         what: String,
     },
-    /// The model computed a logit that is no number.
+    /// The model computed a logit that is no finite number.
     #[error(
         "chunk {chunk}, position {pos}: the logit of token {token} is {value}; the model file is damaged or \
          its type loses too much"

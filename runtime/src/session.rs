@@ -39,6 +39,16 @@ pub enum Compute {
     F32,
 }
 
+impl Compute {
+    /// The name that options and reports use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fast => "fast",
+            Self::F32 => "f32",
+        }
+    }
+}
+
 impl Default for Settings {
     /// One sequence of 512 positions, 512 tokens together, the machine's best level.
     fn default() -> Self {

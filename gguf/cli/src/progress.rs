@@ -33,6 +33,7 @@ enum Form {
 pub enum Unit {
     Bytes,
     Chunks,
+    Tasks,
     Tensors,
 }
 
@@ -40,10 +41,11 @@ impl Unit {
     fn template(self) -> &'static str {
         match self {
             Self::Bytes => {
-                "{prefix} [{bar:30}] {percent}% of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left"
+                "{prefix} [{bar:30}] {percent}% of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left{msg}"
             }
-            Self::Chunks => "{prefix} [{bar:30}] {pos} of {len} chunks, {per_sec}, {eta} left",
-            Self::Tensors => "{prefix} [{bar:30}] {pos} of {len} tensors, {per_sec}, {eta} left",
+            Self::Chunks => "{prefix} [{bar:30}] {pos} of {len} chunks, {per_sec}, {eta} left{msg}",
+            Self::Tasks => "{prefix} [{bar:30}] {pos} of {len} tasks, {per_sec}, {eta} left{msg}",
+            Self::Tensors => "{prefix} [{bar:30}] {pos} of {len} tensors, {per_sec}, {eta} left{msg}",
         }
     }
 
@@ -51,6 +53,7 @@ impl Unit {
         match self {
             Self::Bytes => human_bytes(n),
             Self::Chunks => count(n, "chunk"),
+            Self::Tasks => count(n, "task"),
             Self::Tensors => count(n, "tensor"),
         }
     }
@@ -59,6 +62,7 @@ impl Unit {
         match self {
             Self::Bytes => format!("{}/s", human_bytes(per_second as u64)),
             Self::Chunks => format!("{per_second:.2} chunks/s"),
+            Self::Tasks => format!("{per_second:.2} tasks/s"),
             Self::Tensors => format!("{per_second:.2} tensors/s"),
         }
     }
@@ -73,6 +77,8 @@ struct Lines {
     start: Instant,
     done: AtomicU64,
     last: Mutex<Instant>,
+    /// What stands behind the numbers.
+    status: Mutex<String>,
 }
 
 impl Lines {
@@ -106,7 +112,11 @@ impl Lines {
             String::new()
         };
         let (total, rate) = (self.unit.amount(self.total), self.unit.rate(rate));
-        format!("{}: {percent:.0} % of {total}, {rate}{outlook}", self.label)
+        let status = self.status.lock().map(|s| s.clone()).unwrap_or_default();
+        format!(
+            "{}: {percent:.0} % of {total}, {rate}{outlook}{status}",
+            self.label
+        )
     }
 }
 
@@ -132,6 +142,7 @@ impl Progress {
             start: now,
             done: AtomicU64::new(0),
             last: Mutex::new(now),
+            status: Mutex::default(),
         };
         Self {
             form: Form::Lines(lines),
@@ -144,6 +155,27 @@ impl Progress {
             Form::Quiet => {}
             Form::Bar(bar) => bar.inc(n),
             Form::Lines(lines) => lines.add(n),
+        }
+    }
+
+    /// Shows the state of the work behind rate and time left, from the next step on: `PPL 6.1 ± 0.1`.
+    pub fn status(&self, text: &str) {
+        match &self.form {
+            Form::Quiet => {}
+            Form::Bar(bar) => bar.set_message(format!("; {text}")),
+            Form::Lines(lines) => {
+                if let Ok(mut status) = lines.status.lock() {
+                    *status = format!("; {text}");
+                }
+            }
+        }
+    }
+
+    /// Runs what writes whole lines to the terminal, without the bar in the way.
+    pub fn suspend<T>(&self, f: impl FnOnce() -> T) -> T {
+        match &self.form {
+            Form::Bar(bar) => bar.suspend(f),
+            Form::Quiet | Form::Lines(_) => f(),
         }
     }
 
@@ -178,7 +210,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
     use std::time::{Duration, Instant};
 
-    use super::{Lines, Unit};
+    use super::{Form, Lines, Progress, Unit};
 
     fn lines(total: u64, unit: Unit) -> Lines {
         let (start, last) = (Instant::now(), Mutex::new(Instant::now()));
@@ -189,6 +221,7 @@ mod tests {
             start,
             done: AtomicU64::new(0),
             last,
+            status: Mutex::default(),
         }
     }
 
@@ -202,6 +235,14 @@ mod tests {
             lines(0, Unit::Tensors).line(0, Duration::ZERO),
             "work: 100 % of 0 tensors, 0.00 tensors/s, took 0.0 s"
         );
+        let progress = Progress {
+            form: Form::Lines(lines(4, Unit::Tasks)),
+        };
+        progress.status("PPL 6.1");
+        let Form::Lines(work) = &progress.form else {
+            panic!("lines")
+        };
+        assert!(work.line(1, Duration::from_secs(2)).ends_with("left; PPL 6.1"));
         assert!(!lines(10, Unit::Tensors).line(0, Duration::ZERO).contains("left"));
     }
 }

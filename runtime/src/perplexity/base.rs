@@ -12,10 +12,13 @@ use gguf::atomic::AtomicFile;
 use gguf::source::{self, Source};
 use gguf_cli::Failure;
 
+use super::compact::Layout;
 use super::score::LogSum;
 use crate::chunks::Chunks;
 
 const MAGIC: &[u8; 8] = b"_logits_";
+/// The same of compact files.
+const COMPACT: &[u8; 8] = b"_logitc_";
 /// Bytes in front of the tokens.
 const HEAD: u64 = 20;
 /// Bytes of scale and minimum in front of a position's codes.
@@ -28,9 +31,35 @@ pub(super) fn row_bytes(n_vocab: usize) -> usize {
     PAIR + n_vocab.next_multiple_of(2) * 2
 }
 
-fn head(n_ctx: usize, n_vocab: usize, tokens: &[u32]) -> Vec<u8> {
+/// The form of a file's records.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Form {
+    /// All tokens: llama.cpp's.
+    Full,
+    /// The likeliest tokens.
+    Compact(Layout),
+}
+
+impl Form {
+    pub(super) fn compact(n_vocab: usize) -> Self {
+        Self::Compact(Layout::new(n_vocab, row_bytes(n_vocab)))
+    }
+
+    /// Bytes of one position.
+    pub(super) fn row_bytes(self, n_vocab: usize) -> usize {
+        match self {
+            Self::Full => row_bytes(n_vocab),
+            Self::Compact(layout) => layout.row_bytes(),
+        }
+    }
+}
+
+fn head(form: Form, n_ctx: usize, n_vocab: usize, tokens: &[u32]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEAD as usize + tokens.len() * 4);
-    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(match form {
+        Form::Full => MAGIC,
+        Form::Compact(_) => COMPACT,
+    });
     for n in [n_ctx as u32, n_vocab as u32, (tokens.len() / n_ctx) as u32] {
         out.extend_from_slice(&n.to_le_bytes());
     }
@@ -45,10 +74,11 @@ pub(super) fn create(
     inputs: &[&Path],
     chunks: &Chunks,
     n_vocab: usize,
+    form: Form,
 ) -> gguf::Result<AtomicFile> {
-    let head = head(chunks.n_ctx(), n_vocab, chunks.tokens());
+    let head = head(form, chunks.n_ctx(), n_vocab, chunks.tokens());
     let n_rows = (chunks.n_chunks() * chunks.scored().len()) as u64;
-    let n_bytes = head.len() as u64 + n_rows * row_bytes(n_vocab) as u64;
+    let n_bytes = head.len() as u64 + n_rows * form.row_bytes(n_vocab) as u64;
     let mut file = AtomicFile::create(path, force, inputs, Some(n_bytes))?;
     write(&mut file, path, &head)?;
     Ok(file)
@@ -87,10 +117,10 @@ pub(super) fn encode(logits: &[f32], sum: &LogSum, out: &mut [u8]) {
 }
 
 /// Bytes of a whole file; `None` on overflow.
-fn file_bytes(n_ctx: u32, n_chunk: u32, n_vocab: usize) -> Option<u64> {
+fn file_bytes(n_ctx: u32, n_chunk: u32, row_bytes: usize) -> Option<u64> {
     let n_tokens = u64::from(n_ctx) * u64::from(n_chunk);
     let n_scored = u64::from(n_ctx - 1 - n_ctx / 2) * u64::from(n_chunk);
-    let rows = n_scored.checked_mul(row_bytes(n_vocab) as u64)?;
+    let rows = n_scored.checked_mul(row_bytes as u64)?;
     rows.checked_add(HEAD)?.checked_add(n_tokens.checked_mul(4)?)
 }
 
@@ -159,6 +189,7 @@ impl<'a> BaseRow<'a> {
 #[derive(Debug)]
 pub(super) struct BaseFile {
     source: Arc<dyn Source>,
+    pub(super) form: Form,
     pub(super) n_ctx: usize,
     pub(super) n_vocab: usize,
     pub(super) tokens: Vec<u32>,
@@ -177,11 +208,15 @@ impl BaseFile {
             )));
         }
         source.read_at(0, &mut head)?;
-        if !head.starts_with(MAGIC) {
+        let form = if head.starts_with(MAGIC) {
+            Form::Full
+        } else if head.starts_with(COMPACT) {
+            Form::compact(n_vocab)
+        } else {
             return Err(bad(
                 "expected a file of log probabilities, which starts with `_logits_`".into(),
             ));
-        }
+        };
         let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let (n_ctx, found_vocab, n_chunk) = (number(8), number(12), number(16));
         if found_vocab as usize != n_vocab {
@@ -195,7 +230,7 @@ impl BaseFile {
                 "expected contexts of at least 4 tokens and a chunk, found {n_ctx} and {n_chunk}"
             )));
         }
-        let expected = file_bytes(n_ctx, n_chunk, n_vocab);
+        let expected = file_bytes(n_ctx, n_chunk, form.row_bytes(n_vocab));
         if expected != Some(source.len()) {
             let expected = expected.map_or("more".into(), |n| n.to_string());
             return Err(bad(format!(
@@ -220,6 +255,7 @@ impl BaseFile {
         }
         Ok(Self {
             source,
+            form,
             n_ctx: n_ctx as usize,
             n_vocab,
             tokens,
@@ -228,7 +264,7 @@ impl BaseFile {
 
     /// Reads `n` positions from the `first` on, counted over all chunks.
     pub(super) fn read_rows(&self, first: usize, n: usize, buf: &mut Vec<u8>) -> gguf::Result<()> {
-        let row = row_bytes(self.n_vocab);
+        let row = self.form.row_bytes(self.n_vocab);
         buf.resize(n * row, 0);
         self.source
             .read_at(HEAD + self.tokens.len() as u64 * 4 + (first * row) as u64, buf)

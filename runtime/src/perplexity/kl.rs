@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::base::BaseRow;
+use super::compact;
 use super::score::{LogSum, Sums};
 use crate::kernels::exp;
 
@@ -17,14 +18,24 @@ pub(super) const MIN_COUNT: usize = 100;
 /// One position compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Comparison {
-    nll: f32,
-    nll_base: f32,
+    pub(super) nll: f64,
+    nll_base: f64,
     kld: f64,
     /// Probability of the right token minus its probability in the base.
-    dp: f32,
+    dp: f64,
     same_top: bool,
-    /// Sum of the base's probabilities above `e^-16`.
+    /// Sum of the base's probabilities that count.
     base_sum: f64,
+    /// What a compact base leaves out.
+    left_out: Option<LeftOut>,
+}
+
+/// What a compact base leaves out.
+#[derive(Clone, Copy, Debug, Default)]
+struct LeftOut {
+    probability: f64,
+    /// What the divergence can be too small by.
+    kld: f64,
 }
 
 impl Comparison {
@@ -33,31 +44,132 @@ impl Comparison {
         BaseRow::fault_of_sum(n_vocab, self.base_sum)
     }
 
+    /// Compares with a row of a base file, in f32 as the reference does.
     pub(super) fn new(logits: &[f32], sum: &LogSum, base: BaseRow<'_>, target: usize) -> Self {
         let total = sum.total();
         let nll = total - logits[target];
         let nll_base = -base.log_prob(target);
+        let both = logits.iter().copied().zip(base.log_probs());
+        let rows = Rows::compare(both, |l, p| {
+            (p > CUT).then(|| {
+                let probability = exp(p);
+                (probability, f64::from(probability * (p - l + total)))
+            })
+        });
+        Self {
+            nll: f64::from(nll),
+            nll_base: f64::from(nll_base),
+            kld: rows.kld,
+            dp: f64::from(exp(-nll) - exp(-nll_base)),
+            same_top: rows.same_top,
+            base_sum: rows.base_sum,
+            left_out: None,
+        }
+    }
+
+    /// Compares with the likeliest tokens of the base, all others taken as one.
+    pub(super) fn compact(logits: &[f32], sum: &LogSum, base: compact::Row<'_>, target: usize) -> Self {
+        // Below it the rest of the model's probability is noise of the sums.
+        const LEAST: f64 = 1e-8;
+        let (mut kld, mut kept) = (0.0, 0.0);
+        let mut top_base = (0, f32::NEG_INFINITY);
+        for (id, p) in base.kept() {
+            let log_prob = -sum.nll(logits[id]);
+            let p_exact = f64::from(p);
+            kld += p_exact.exp() * (p_exact - log_prob);
+            kept += log_prob.exp();
+            if p > top_base.1 {
+                top_base = (id, p);
+            }
+        }
+        let left_out = f64::from(base.left_out);
+        if left_out > 0.0 {
+            kld += left_out * (left_out / (1.0 - kept).max(LEAST)).ln();
+        }
+        let (mut top, mut least) = ((0, f32::NEG_INFINITY), f32::INFINITY);
+        for (i, &l) in logits.iter().enumerate() {
+            if l > top.1 {
+                top = (i, l);
+            }
+            least = least.min(l);
+        }
+        let (nll, nll_base) = (sum.nll(logits[target]), f64::from(base.nll));
+        Self {
+            nll,
+            nll_base,
+            kld,
+            dp: (-nll).exp() - (-nll_base).exp(),
+            same_top: top.0 == top_base.0,
+            base_sum: 1.0,
+            left_out: Some(LeftOut {
+                probability: left_out,
+                kld: left_out * (f64::from(base.min) + sum.nll(least)).max(0.0),
+            }),
+        }
+    }
+
+    /// Compares with the base's own logits: nothing is cut off, differences are taken in f64.
+    pub(super) fn exact(
+        logits: &[f32],
+        sum: &LogSum,
+        base_logits: &[f32],
+        base_sum: &LogSum,
+        target: usize,
+    ) -> Self {
+        let nll = sum.nll(logits[target]);
+        let nll_base = base_sum.nll(base_logits[target]);
+        let ln_sum = base_sum.ln_sum as f32;
+        let both = logits.iter().copied().zip(base_logits.iter().copied());
+        let rows = Rows::compare(both, |l, b| {
+            let probability = exp(b - base_sum.max - ln_sum);
+            Some((
+                probability,
+                f64::from(probability) * (sum.nll(l) - base_sum.nll(b)),
+            ))
+        });
+        Self {
+            nll,
+            nll_base,
+            kld: rows.kld,
+            dp: (-nll).exp() - (-nll_base).exp(),
+            same_top: rows.same_top,
+            base_sum: rows.base_sum,
+            left_out: None,
+        }
+    }
+}
+
+/// What comes of two rows side by side.
+struct Rows {
+    kld: f64,
+    same_top: bool,
+    base_sum: f64,
+}
+
+impl Rows {
+    /// `part` gives the base's probability of a token and its share of the divergence from the model's and the
+    /// base's element, if it counts.
+    fn compare(
+        both: impl Iterator<Item = (f32, f32)>,
+        part: impl Fn(f32, f32) -> Option<(f32, f64)>,
+    ) -> Self {
         let (mut lanes, mut sums) = ([0.0f64; LANES], [0.0f64; LANES]);
         let (mut top, mut top_base) = ((0, f32::NEG_INFINITY), (0, f32::NEG_INFINITY));
-        for (i, (&l, p)) in logits.iter().zip(base.log_probs()).enumerate() {
-            if p > CUT {
-                let probability = exp(p);
-                lanes[i % LANES] += f64::from(probability * (p - l + total));
+        for (i, (l, b)) in both.enumerate() {
+            if let Some((probability, share)) = part(l, b) {
+                lanes[i % LANES] += share;
                 sums[i % LANES] += f64::from(probability);
             }
             if l > top.1 {
                 top = (i, l);
             }
-            if p > top_base.1 {
-                top_base = (i, p);
+            if b > top_base.1 {
+                top_base = (i, b);
             }
         }
         let [a, b, c, d, e, f, g, h] = lanes;
         Self {
-            nll,
-            nll_base,
             kld: ((a + e) + (c + g)) + ((b + f) + (d + h)),
-            dp: exp(-nll) - exp(-nll_base),
             same_top: top.0 == top_base.0,
             base_sum: sums.iter().sum(),
         }
@@ -102,7 +214,7 @@ impl Estimate {
 }
 
 /// The running comparison.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Divergence {
     n: usize,
     nll: Sums,
@@ -114,13 +226,17 @@ pub(super) struct Divergence {
     /// Of the squares.
     dp2: Sums,
     n_same_top: usize,
+    /// Sums of what a compact base leaves out.
+    left_out: Option<LeftOut>,
     klds: Vec<f32>,
     dps: Vec<f32>,
 }
 
 impl Divergence {
     pub(super) fn add(&mut self, c: &Comparison) {
-        let (nll, nll_base, dp) = (f64::from(c.nll), f64::from(c.nll_base), f64::from(c.dp));
+        let Comparison {
+            nll, nll_base, dp, ..
+        } = *c;
         self.n += 1;
         self.nll.add(nll);
         self.nll_base.add(nll_base);
@@ -129,8 +245,34 @@ impl Divergence {
         self.dp.add(dp);
         self.dp2.add(dp * dp);
         self.n_same_top += usize::from(c.same_top);
+        if let Some(c) = c.left_out {
+            self.leave_out(c);
+        }
         self.klds.push(c.kld as f32);
-        self.dps.push(c.dp);
+        self.dps.push(dp as f32);
+    }
+
+    fn leave_out(&mut self, more: LeftOut) {
+        let sum = self.left_out.get_or_insert_default();
+        sum.probability += more.probability;
+        sum.kld += more.kld;
+    }
+
+    /// Adds what another text gave.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.n += other.n;
+        self.nll.merge(&other.nll);
+        self.nll_base.merge(&other.nll_base);
+        self.cross += other.cross;
+        self.kld.merge(&other.kld);
+        self.dp.merge(&other.dp);
+        self.dp2.merge(&other.dp2);
+        self.n_same_top += other.n_same_top;
+        if let Some(other) = other.left_out {
+            self.leave_out(other);
+        }
+        self.klds.extend_from_slice(&other.klds);
+        self.dps.extend_from_slice(&other.dps);
     }
 
     pub(super) fn n(&self) -> usize {
@@ -217,6 +359,10 @@ impl Divergence {
             dp_percent: Distribution::new(mean_dp, &percent),
             rms_dp_percent: self.rms_dp(),
             same_top_percent: self.same_top(),
+            compact_base: self.left_out.map(|sum| CompactBase {
+                left_out: sum.probability / self.n as f64,
+                kld_error_bound: sum.kld / self.n as f64,
+            }),
         }
     }
 }
@@ -235,6 +381,17 @@ pub(super) struct Summary {
     pub(super) dp_percent: Distribution,
     pub(super) rms_dp_percent: Estimate,
     pub(super) same_top_percent: Estimate,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) compact_base: Option<CompactBase>,
+}
+
+/// How exact a comparison with a compact base is.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct CompactBase {
+    /// Mean probability of the tokens left out.
+    pub(super) left_out: f64,
+    /// The mean divergence of all tokens is larger by no more than this.
+    pub(super) kld_error_bound: f64,
 }
 
 impl Summary {
@@ -332,12 +489,19 @@ mod tests {
         Comparison::new(logits, &LogSum::of(logits).unwrap(), base, target)
     }
 
+    fn exact(logits: &[f32], base: &[f32], target: usize) -> Comparison {
+        let (sum, base_sum) = (LogSum::of(logits).unwrap(), LogSum::of(base).unwrap());
+        Comparison::exact(logits, &sum, base, &base_sum, target)
+    }
+
     #[test]
     fn divergence_of_a_model_from_itself_is_small() {
         let logits: Vec<f32> = (0..77).map(|i| (i as f32 * 1.3).cos() * 4.0).collect();
         let c = compare(&logits, &logits, 5);
         assert!(c.kld.abs() < 1e-4 && c.same_top && c.dp.abs() < 1e-4, "{c:?}");
         assert!((c.nll - c.nll_base).abs() < 1e-3);
+        let c = exact(&logits, &logits, 5);
+        assert_eq!((c.kld, c.dp, c.nll, c.same_top), (0.0, 0.0, c.nll_base, true));
     }
 
     #[test]
@@ -352,7 +516,10 @@ mod tests {
         let c = compare(&q, &b, 1);
         assert!((c.kld - want).abs() < 1e-3 * want, "{} is not {want}", c.kld);
         assert!(!c.same_top);
-        assert!((f64::from(c.dp) - (p[1] - pb[1])).abs() < 1e-4);
+        assert!((c.dp - (p[1] - pb[1])).abs() < 1e-4);
+        let c = exact(&q, &b, 1);
+        assert!((c.kld - want).abs() < 1e-6 * want, "{} is not {want}", c.kld);
+        assert!((c.dp - (p[1] - pb[1])).abs() < 1e-6 && (c.base_sum - 1.0).abs() < 1e-6);
     }
 
     #[test]
@@ -369,7 +536,7 @@ mod tests {
     fn equal_models_have_no_ratio() {
         let mut d = Divergence::default();
         for i in 0..200 {
-            let nll = 1.0 + (i % 7) as f32 * 0.5;
+            let nll = 1.0 + f64::from(i % 7) * 0.5;
             d.add(&Comparison {
                 nll,
                 nll_base: nll,
@@ -377,6 +544,7 @@ mod tests {
                 dp: 0.0,
                 same_top: true,
                 base_sum: 1.0,
+                left_out: None,
             });
         }
         let s = d.summary();
@@ -392,7 +560,7 @@ mod tests {
 
     #[test]
     fn statistics_that_are_no_numbers_are_named() {
-        let with = |kld: f64, nll: f32| {
+        let with = |kld: f64, nll: f64| {
             let mut d = Divergence::default();
             for _ in 0..200 {
                 d.add(&Comparison {
@@ -402,6 +570,7 @@ mod tests {
                     dp: 0.0,
                     same_top: true,
                     base_sum: 1.0,
+                    left_out: None,
                 });
             }
             d.summary()

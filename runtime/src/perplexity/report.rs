@@ -1,9 +1,12 @@
 //! What the program prints.
 
+use gguf_cli::table;
 use serde_json::{Map, Value, json};
 
 use super::kl::{Distribution, Divergence, Estimate, Summary};
 use super::score::Perplexity;
+use super::tally::{Tally, mean_of_texts};
+use super::texts::Text;
 
 /// Heading of the lines of a comparison.
 pub(super) const COMPARISON_HEAD: &str = "chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence              Δp RMS            Same top p";
@@ -16,15 +19,78 @@ pub(super) fn running(chunk: usize, ppl: f64) -> String {
     format!("[{chunk}]{ppl:.4},")
 }
 
-/// The last line of a plain run.
-pub(super) fn final_estimate(p: &Perplexity) -> String {
-    match p.stderr() {
-        Some(e) => format!("\nFinal estimate: PPL = {:.4} +/- {e:.5}", p.value()),
+/// A chunk's line with more numbers: its first token, the perplexity so far, mean and standard error of the
+/// negative log probabilities.
+pub(super) fn detailed(first_token: usize, p: &Perplexity) -> String {
+    let (mean, stderr) = (p.nll.mean(p.n), p.nll.stderr(p.n).unwrap_or(0.0));
+    format!("{first_token:8}  {:.4}  {mean:.6}  {stderr:.6}", p.value())
+}
+
+/// How things stand, for the progress.
+pub(super) fn status(t: &Tally) -> String {
+    let p = &t.perplexity;
+    let ppl = format!("PPL {:.4} ± {:.4}", p.value(), p.stderr().unwrap_or(0.0));
+    match t.divergence.as_ref().map(Divergence::mean_kld) {
+        Some(kld) => format!("{ppl}, KLD {:.6} ± {:.6}", kld.value, kld.stderr),
+        None => ppl,
+    }
+}
+
+/// The last lines of a plain run.
+pub(super) fn final_estimate(t: &Tally) -> String {
+    let p = &t.perplexity;
+    let ppl = match p.stderr() {
+        Some(e) => format!("Final estimate: PPL = {:.4} +/- {e:.5}", p.value()),
         None => format!(
-            "\nFinal estimate: PPL = {:.4}, its standard error cannot be told",
+            "Final estimate: PPL = {:.4}, its standard error cannot be told",
             p.value()
         ),
+    };
+    match t.bits_per_byte() {
+        Some(e) => format!(
+            "{ppl}\nBits per byte: {:.4} +/- {:.5} ({} tokens, {} bytes)",
+            e.value, e.stderr, p.n, t.n_bytes
+        ),
+        None => ppl,
     }
+}
+
+/// All texts of a run below one another, then all as one text, then the mean of the texts.
+pub(super) fn texts_table(texts: &[Text], tallies: &[Tally], all: &Tally) -> String {
+    let row = |name: &str, t: &Tally| {
+        let p = &t.perplexity;
+        let bits = t.bits_per_byte();
+        let bits = |f: fn(Estimate) -> f64| bits.map_or("-".into(), |e| format!("{:.4}", f(e)));
+        vec![
+            name.to_owned(),
+            p.by_chunk.len().to_string(),
+            p.n.to_string(),
+            t.n_bytes.to_string(),
+            format!("{:.4}", p.value()),
+            p.stderr().map_or("-".into(), |e| format!("{e:.4}")),
+            bits(|e| e.value),
+            bits(|e| e.stderr),
+        ]
+    };
+    let mut rows: Vec<_> = texts
+        .iter()
+        .zip(tallies)
+        .map(|(text, t)| row(name(text), t))
+        .collect();
+    rows.push(row("all", all));
+    let ppl = mean_of_texts(tallies, |t| Some(t.perplexity.value()));
+    let bits = mean_of_texts(tallies, |t| Some(t.bits_per_byte()?.value));
+    let number = |v: Option<f64>| v.map_or("-".into(), |v| format!("{v:.4}"));
+    let mut mean = vec![String::new(); 8];
+    mean[0] = "mean of texts".into();
+    (mean[4], mean[6]) = (number(ppl), number(bits));
+    rows.push(mean);
+    let headers = ["text", "chunks", "tokens", "bytes", "PPL", "±", "bits/byte", "±"];
+    table(&headers, &rows, &[1, 2, 3, 4, 5, 6, 7])
+}
+
+fn name(text: &Text) -> &str {
+    text.name.as_deref().unwrap_or("(base file)")
 }
 
 /// A chunk's line in a comparison.
@@ -33,7 +99,7 @@ pub(super) fn comparison(chunk: usize, d: &Divergence) -> String {
         format!("{:width$.digits$} ± {:width$.digits$}", e.value, e.stderr)
     };
     format!(
-        "{chunk:4}   {}   {}   {}   {} %   {} %\n",
+        "{chunk:4}   {}   {}   {}   {} %   {} %",
         pair(d.ppl(), 9, 4),
         pair(d.ln_ratio(), 10, 5),
         pair(d.mean_kld(), 10, 5),
@@ -65,6 +131,12 @@ pub(super) fn summary(s: &Summary) -> String {
         ),
     ];
     let quartiles = ["75.0%", "25.0%"];
+    if let Some(c) = s.compact_base {
+        lines.push(format!(
+            "compact base: {:.6} of the probability left out, the mean of all tokens is at most {:.6} larger",
+            c.left_out, c.kld_error_bound
+        ));
+    }
     let kld = percentiles(&s.kld)
         .into_iter()
         .filter(|(label, _)| !quartiles.contains(label));
@@ -103,18 +175,42 @@ fn percentiles(d: &Distribution) -> [(&'static str, f32); 13] {
     ]
 }
 
-/// All results as one object: `head` first, then perplexity, then the comparison.
-pub(super) fn object(mut head: Map<String, Value>, p: &Perplexity, d: Option<&Divergence>) -> Value {
-    head.insert("count".into(), json!(p.n));
-    head.insert("mean_nll".into(), json!(p.nll.mean(p.n)));
-    head.insert("ppl".into(), json!(p.value()));
-    head.insert("ppl_stderr".into(), json!(p.stderr()));
-    if let Some(d) = d {
-        head.insert("mean_kld".into(), json!(d.mean_kld().value));
+/// Adds what a model scored, then, beside a base, the comparison.
+pub(super) fn add_scores(object: &mut Map<String, Value>, t: &Tally) {
+    let p = &t.perplexity;
+    let bits = t.bits_per_byte();
+    let mut add = |key: &str, value: Value| object.insert(key.into(), value);
+    add("count", json!(p.n));
+    add("bytes", json!(t.n_bytes));
+    add("mean_nll", json!(p.nll.mean(p.n)));
+    add("ppl", json!(p.value()));
+    add("ppl_stderr", json!(p.stderr()));
+    add("bits_per_byte", json!(bits.map(|e| e.value)));
+    add("bits_per_byte_stderr", json!(bits.map(|e| e.stderr)));
+    if let Some(d) = &t.divergence {
+        add("mean_kld", json!(d.mean_kld().value));
         if let Value::Object(more) = json!(d.summary()) {
-            head.extend(more);
+            object.extend(more);
         }
     }
-    head.insert("ppl_by_chunk".into(), json!(p.by_chunk));
-    Value::Object(head)
+    object.insert("ppl_by_chunk".into(), json!(p.by_chunk));
+}
+
+/// Adds the texts' own results, and the mean of the texts.
+pub(super) fn add_texts(object: &mut Map<String, Value>, texts: &[Text], tallies: &[Tally]) {
+    let ppl = mean_of_texts(tallies, |t| Some(t.perplexity.value()));
+    let bits = mean_of_texts(tallies, |t| Some(t.bits_per_byte()?.value));
+    object.insert(
+        "mean_of_texts".into(),
+        json!({ "ppl": ppl, "bits_per_byte": bits }),
+    );
+    let one = |(text, tally): (&Text, &Tally)| {
+        let mut object = Map::new();
+        object.insert("text".into(), json!(text.name));
+        object.insert("chunks".into(), json!(text.chunks.n_chunks()));
+        add_scores(&mut object, tally);
+        Value::Object(object)
+    };
+    let all = texts.iter().zip(tallies).map(one).collect();
+    object.insert("texts".into(), Value::Array(all));
 }

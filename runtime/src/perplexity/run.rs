@@ -1,76 +1,91 @@
 //! The run: text or base file to chunks, chunks to scores, scores to the report.
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use gguf::atomic::AtomicFile;
-use gguf_cli::{Failure, Progress, Result, Unit, count};
-use rayon::prelude::*;
+use gguf_cli::{Failure, Result, Unit, count, file_name};
 use serde_json::{Map, Value, json};
 
 use super::args::{Args, Base};
-use super::base::{self, BaseFile, BaseRow};
-use super::kl::{Comparison, Divergence, MIN_COUNT};
-use super::report;
-use super::score::{LogSum, Perplexity};
+use super::base::{self, BaseFile, Form};
+use super::kl::{Divergence, MIN_COUNT};
+use super::locate::{self, BadLogit};
+use super::rows::{self, Beside};
+use super::tally::Tally;
+use super::texts::{self, Text, TokenBytes};
+use super::view::View;
+use super::{report, side_by_side, tasks};
 use crate::chunks::{ChunkRows, Chunks, Wanted};
-use crate::{Error, Model, Session, Tokenizer};
+use crate::{Error, Model, Session, Settings, Tokenizer};
 
 /// Runs the program.
 pub(super) fn run(args: &Args) -> Result<()> {
-    args.threads.pool()?.install(|| evaluate(args))
+    args.check()?;
+    args.threads.pool()?.install(|| match args.tasks.kind() {
+        Some((kind, limit)) => tasks::run(args, kind, limit),
+        None if !args.compare.is_empty() => side_by_side::run(args),
+        None => score(args),
+    })
 }
 
-fn evaluate(args: &Args) -> Result<()> {
-    let text = args.text()?;
-    let model = Model::open(&args.model)?;
-    let tokenizer = model.tokenizer()?;
-    if tokenizer.trailing().is_some() {
-        let path = args.model.display();
-        return Err(Failure::Input(format!(
-            "`{path}`: the vocabulary puts EOS behind every text, so perplexity would mean nothing"
-        )));
-    }
-    let (chunks, output) = match args.base() {
-        Base::Compare(path) => compare(args, path, &model, &tokenizer, text)?,
-        _ => score(args, &model, &tokenizer, &text.unwrap_or_default())?,
+/// Scores texts with one model, beside a base file or without.
+fn score(args: &Args) -> Result<()> {
+    let sources = match (args.base(), args.file.is_empty() && args.prompt.is_none()) {
+        (Base::Compare(_), true) => Vec::new(),
+        _ => texts::read(args)?,
     };
-    let trained = model.spec().n_ctx_train;
-    if chunks.n_ctx() > trained {
-        let n_ctx = chunks.n_ctx();
-        gguf_cli::warn(&format!(
-            "chunks of {n_ctx} tokens are longer than the {trained} the model was trained on"
-        ));
+    let (model, tokenizer) = texts::open(args)?;
+    let (texts, mut output) = if let Base::Compare(path) = args.base() {
+        compare(args, path, &model, &tokenizer, sources)?
+    } else {
+        let texts = texts::cut(args, sources, &tokenizer)?;
+        let output = create(args, &model, &texts)?;
+        (texts, output)
+    };
+    let settings = texts::settings(args, &texts);
+    texts::warn_of_length(&model, settings.n_ctx);
+    let mut session = Session::new(&model, settings)?;
+    let bytes = TokenBytes::new(&tokenizer);
+    let n_chunks = texts.iter().map(|t| t.chunks.n_chunks()).sum();
+    let mut view = View::new(args, "perplexity", n_chunks, Unit::Chunks);
+    let mut tallies = Vec::new();
+    for text in &texts {
+        let scorer = Scorer {
+            args,
+            text,
+            bytes: &bytes,
+            output: &mut output,
+            view: &mut view,
+            tally: Tally::default(),
+        };
+        let tally = scorer.run(&mut session, texts.len() > 1)?;
+        tallies.push(tally);
     }
-    let mut session = Session::new(&model, chunks.session_settings(args.chunks.ubatch.ubatch_size))?;
-    let mut scorer = Scorer::new(args, &chunks, output)?;
-    let done = chunks.evaluate(&mut session, Wanted::Scored, None, &mut |rows| scorer.take(rows));
-    if let Some(failure) = scorer.failure.take() {
-        return Err(failure);
-    }
-    done?;
-    scorer.finish(head(args, &model, &chunks))
+    view.finish();
+    finish(args, &model, &texts, &tallies, output)
 }
 
-/// A text to score, and where a base file is asked for, to write to it.
-fn score(args: &Args, model: &Model, tokenizer: &Tokenizer, text: &str) -> Result<(Chunks, Output)> {
-    let tokens = tokenizer.encode(text, true, false)?;
-    let settings = args.chunks.settings(args.chunks.n_ctx());
-    let chunks = Chunks::of_text(tokens, settings, tokenizer.leading())?;
-    let Base::Write(path) = args.base() else {
-        return Ok((chunks, Output::Score));
+/// The output of a run that reads no base file.
+fn create(args: &Args, model: &Model, texts: &[Text]) -> Result<Output> {
+    let (Base::Write(path), [text]) = (args.base(), texts) else {
+        return Ok(Output::Score);
     };
     let shards = model.file().parts().iter().map(gguf::Part::path);
     let given = args.file.iter().chain([&args.model]).map(PathBuf::as_path);
     let inputs: Vec<&Path> = given.chain(shards).collect();
-    let file = base::create(path, args.output.force, &inputs, &chunks, model.spec().n_vocab)?;
-    let output = Output::Write {
+    let n_vocab = model.spec().n_vocab;
+    let form = if args.kl_compact {
+        Form::compact(n_vocab)
+    } else {
+        Form::Full
+    };
+    let file = base::create(path, args.output.force, &inputs, &text.chunks, n_vocab, form)?;
+    Ok(Output::Write {
         file,
+        form,
         path: path.to_path_buf(),
         rows: Vec::new(),
-    };
-    Ok((chunks, output))
+    })
 }
 
 /// A base file to compare with. It decides about text and context; what is given beside it must agree.
@@ -79,8 +94,8 @@ fn compare(
     path: &Path,
     model: &Model,
     tokenizer: &Tokenizer,
-    text: Option<String>,
-) -> Result<(Chunks, Output)> {
+    sources: Vec<texts::Source>,
+) -> Result<(Vec<Text>, Output)> {
     let file = BaseFile::open(path, model.spec().n_vocab)?;
     let base = path.display();
     if let Some(n_ctx) = args.chunks.ctx_size.filter(|&n| n != file.n_ctx) {
@@ -89,21 +104,19 @@ fn compare(
             file.n_ctx
         )));
     }
-    if let (Some(text), Some(from)) = (text, &args.file) {
-        let tokens = tokenizer.encode(&text, true, false)?;
-        let differing = file
-            .tokens
-            .iter()
-            .enumerate()
-            .find(|&(i, t)| tokens.get(i) != Some(t));
-        if let Some((i, expected)) = differing {
+    let mut name = None;
+    for source in sources {
+        let tokens = tokenizer.encode(&source.text, true, false)?;
+        let mut pairs = file.tokens.iter().enumerate();
+        if let Some((i, expected)) = pairs.find(|&(i, t)| tokens.get(i) != Some(t)) {
             let found = tokens.get(i).map_or("the end".to_owned(), u32::to_string);
             return Err(Failure::Input(format!(
                 "`{}`, token {i}: expected {expected} as `{base}` has, found {found}; the base was made of \
-                 another text or with another tokenizer, leave `-f` out to take its tokens",
-                from.display()
+                 another text or with another tokenizer, leave the text out to take its tokens",
+                source.shown
             )));
         }
+        name = Some(source.name);
     }
     let n_chunks = file.tokens.len() / file.n_ctx;
     if let Some(asked) = args.chunks.chunks.filter(|&n| n > n_chunks) {
@@ -114,18 +127,34 @@ fn compare(
     }
     let settings = args.chunks.settings(file.n_ctx);
     let chunks = Chunks::of_whole(file.tokens.clone(), settings, tokenizer.leading())?;
-    Ok((chunks, Output::compare(file, path)))
+    let output = Output::Compare {
+        file,
+        path: path.to_path_buf(),
+        rows: Vec::new(),
+        next: 0,
+    };
+    Ok((vec![Text { name, chunks }], output))
 }
 
-fn head(args: &Args, model: &Model, chunks: &Chunks) -> Map<String, Value> {
-    let name = |p: &Path| p.file_name().map(|n| n.to_string_lossy().into_owned());
+/// What a report on texts begins with.
+pub(super) fn head(args: &Args, model: &Model, texts: &[Text]) -> Map<String, Value> {
+    let first = texts.first().map(|t| &t.chunks);
+    let name = match texts {
+        [text] => text.name.as_deref(),
+        _ => None,
+    };
+    let stride = first.map(Chunks::step).filter(|_| args.ppl_stride > 0);
     let head = json!({
-        "model": name(&args.model),
-        "text": args.file.as_deref().and_then(name),
-        "n_ctx": chunks.n_ctx(),
-        "n_batch": chunks.n_batch(),
+        "model": file_name(&args.model),
+        "text": name,
+        "n_ctx": first.map(Chunks::n_ctx),
+        "stride": stride,
+        "n_batch": first.map(Chunks::n_batch),
         "n_vocab": model.spec().n_vocab,
-        "chunks": chunks.n_chunks(),
+        "chunks": texts.iter().map(|t| t.chunks.n_chunks()).sum::<usize>(),
+        "cache_type_k": args.exactness.cache_type_k.name(),
+        "cache_type_v": args.exactness.cache_type_v.name(),
+        "compute": args.exactness.compute.name(),
         "cpu": gguf_blocks::Cpu::best().level().name(),
         "threads": rayon::current_num_threads(),
     });
@@ -135,11 +164,38 @@ fn head(args: &Args, model: &Model, chunks: &Chunks) -> Map<String, Value> {
     }
 }
 
+/// The failure of an evaluation of `text`: a value that is no number is looked into.
+pub(super) fn explain(e: Error, model: &Model, text: &Text, settings: &Settings, several: bool) -> Failure {
+    let Error::NonFinite {
+        chunk,
+        pos,
+        token,
+        value,
+    } = e
+    else {
+        return e.into();
+    };
+    let mut ids = text.chunks.inputs(chunk - 1);
+    ids.truncate(pos + 1);
+    let place = match &text.name {
+        Some(name) if several => format!("`{name}`, chunk {chunk}"),
+        _ => format!("chunk {chunk}"),
+    };
+    let bad = BadLogit {
+        place,
+        pos,
+        token,
+        value,
+    };
+    locate::explain(&bad, model, &ids, settings)
+}
+
 /// What happens to rows of logits beside scoring.
 enum Output {
     Score,
     Write {
         file: AtomicFile,
+        form: Form,
         path: PathBuf,
         rows: Vec<u8>,
     },
@@ -148,62 +204,72 @@ enum Output {
         path: PathBuf,
         rows: Vec<u8>,
         next: usize,
-        divergence: Divergence,
     },
 }
 
-impl Output {
-    fn compare(file: BaseFile, path: &Path) -> Self {
-        let path = path.to_path_buf();
-        Self::Compare {
-            file,
-            path,
-            rows: Vec::new(),
-            next: 0,
-            divergence: Divergence::default(),
-        }
-    }
-}
-
-/// Turns rows of logits into statistics and lines. Rows are scored in parallel and added up in order.
+/// Turns rows of logits of one text into statistics and lines. Rows are scored in parallel and added up in order.
 struct Scorer<'a> {
     args: &'a Args,
-    chunks: &'a Chunks,
-    output: Output,
-    perplexity: Perplexity,
-    progress: Progress,
-    started: Instant,
-    /// Why the evaluation was stopped, if the model was not to blame.
-    failure: Option<Failure>,
+    text: &'a Text,
+    bytes: &'a TokenBytes,
+    output: &'a mut Output,
+    view: &'a mut View,
+    tally: Tally,
 }
 
-impl<'a> Scorer<'a> {
-    fn new(args: &'a Args, chunks: &'a Chunks, output: Output) -> Result<Self> {
-        // On a terminal the lines themselves show progress, and a bar would tear them.
-        let silent = args.talk.quiet || (!args.json && std::io::stdout().is_terminal());
-        if !args.json && matches!(output, Output::Compare { .. }) {
-            gguf_cli::print_data(report::COMPARISON_HEAD)?;
+impl Scorer<'_> {
+    /// Scores the text. With `several` its name stands above its lines.
+    fn run(mut self, session: &mut Session<'_>, several: bool) -> Result<Tally> {
+        let (text, settings, model) = (self.text, *session.settings(), session.model());
+        let explain = |e| explain(e, model, text, &settings, several);
+        let done = self.evaluate(session, several);
+        let done = done.and_then(|()| self.end(several));
+        self.view.outcome(done, explain)?;
+        require_finite(&self.tally)?;
+        Ok(self.tally)
+    }
+
+    fn evaluate(&mut self, session: &mut Session<'_>, several: bool) -> crate::Result<()> {
+        if let (true, Some(name)) = (several, &self.text.name) {
+            self.view.line(&format!("text: {name}"))?;
         }
-        let progress = Progress::new("perplexity", chunks.n_chunks() as u64, Unit::Chunks, silent);
-        Ok(Self {
-            args,
-            chunks,
-            output,
-            perplexity: Perplexity::default(),
-            progress,
-            started: Instant::now(),
-            failure: None,
-        })
+        if matches!(self.output, Output::Compare { .. }) {
+            self.tally.divergence = Some(Divergence::default());
+            self.view.line(report::COMPARISON_HEAD)?;
+        }
+        let chunks = &self.text.chunks;
+        chunks.evaluate(session, Wanted::Scored, None, &mut |rows| self.take(rows))
     }
 
     fn take(&mut self, block: ChunkRows<'_>) -> crate::Result<()> {
-        let scores = self.score(&block)?;
-        let last = self.chunks.scored().end - 1;
-        for (&(chunk, pos), (nll, comparison)) in block.places.iter().zip(scores) {
-            self.perplexity.add(nll);
-            if let (Some(c), Output::Compare { divergence, .. }) = (comparison, &mut self.output) {
-                divergence.add(&c);
+        let chunks = &self.text.chunks;
+        let scores = match &mut self.output {
+            Output::Score => rows::score(&block, chunks, Beside::Nothing)?,
+            Output::Write {
+                file,
+                form,
+                path,
+                rows,
+            } => {
+                let scores = rows::score(&block, chunks, Beside::Encode(rows, *form))?;
+                base::write(file, path, rows)?;
+                scores
             }
+            Output::Compare {
+                file,
+                path,
+                rows,
+                next,
+            } => {
+                file.read_rows(*next, block.places.len(), rows)?;
+                *next += block.places.len();
+                rows::score(&block, chunks, Beside::Coded(rows, path, file.form))?
+            }
+        };
+        let last = chunks.scored().end - 1;
+        for (&(chunk, pos), score) in block.places.iter().zip(scores) {
+            let n_bytes = self.bytes.of(chunks.target((chunk, pos)));
+            self.tally.add(score, n_bytes);
             if pos == last {
                 self.end_chunk(chunk)?;
             }
@@ -212,159 +278,56 @@ impl<'a> Scorer<'a> {
     }
 
     fn end_chunk(&mut self, chunk: usize) -> crate::Result<()> {
-        let ppl = self.perplexity.end_chunk();
-        self.progress.add(1);
-        if chunk + 1 == self.chunks.n_seq() && std::io::stdout().is_terminal() {
-            self.announce();
+        let p = &mut self.tally.perplexity;
+        let ppl = p.end_chunk();
+        let first_token = chunk * self.text.chunks.step();
+        match (&self.tally.divergence, self.args.ppl_output_type) {
+            (Some(d), _) => self.view.line(&report::comparison(chunk + 1, d))?,
+            (None, 1) => self.view.line(&report::detailed(first_token, p))?,
+            (None, _) => self.view.item(report::running(chunk + 1, ppl))?,
         }
-        if self.args.json {
+        self.view.step(&report::status(&self.tally));
+        Ok(())
+    }
+
+    /// The lines behind the last chunk of the text.
+    fn end(&mut self, several: bool) -> crate::Result<()> {
+        if self.tally.divergence.is_some() {
             return Ok(());
         }
-        let text = match &self.output {
-            Output::Compare { divergence, .. } => report::comparison(chunk + 1, divergence),
-            _ => report::running(chunk + 1, ppl),
-        };
-        gguf_cli::write_data(|out| out.write_all(text.as_bytes())).map_err(|e| self.stop(e))
-    }
-
-    /// How long it will take, once that is known.
-    fn announce(&self) {
-        if !self.args.talk.quiet && !self.args.json {
-            let each = self.started.elapsed().as_secs_f64() / self.chunks.n_seq() as f64;
-            let left = self.started.elapsed().div_f64(self.chunks.n_seq() as f64)
-                * (self.chunks.n_chunks() - self.chunks.n_seq()) as u32;
-            let left = gguf_cli::human_time(left);
-            self.progress
-                .note(&format!("{each:.2} s a chunk, about {left} left"));
+        if self.args.ppl_output_type == 0 {
+            self.view.end_items()?;
         }
-    }
-
-    fn stop(&mut self, failure: Failure) -> Error {
-        self.failure = Some(failure);
-        Error::Stopped
-    }
-
-    /// Negative log probability and comparison of each row.
-    fn score(&mut self, block: &ChunkRows<'_>) -> crate::Result<Vec<Score>> {
-        let (n_vocab, chunks) = (block.n_vocab, self.chunks);
-        let row_bytes = base::row_bytes(n_vocab);
-        let rows = block.places.par_iter().zip(block.rows.par_chunks(n_vocab));
-        let target = |&place: &(usize, usize)| chunks.target(place) as usize;
-        match &mut self.output {
-            Output::Score => collect(rows.map(|(place, logits)| {
-                let sum = log_sum(*place, logits)?;
-                Ok((sum.nll(logits[target(place)]), None))
-            })),
-            Output::Write {
-                file,
-                path,
-                rows: bytes,
-            } => {
-                bytes.resize(block.places.len() * row_bytes, 0);
-                let rows = rows.zip(bytes.par_chunks_mut(row_bytes));
-                let scores = collect(rows.map(|((place, logits), out)| {
-                    let sum = log_sum(*place, logits)?;
-                    base::encode(logits, &sum, out);
-                    Ok((f64::from(sum.total() - logits[target(place)]), None))
-                }))?;
-                base::write(file, path, bytes)?;
-                Ok(scores)
-            }
-            Output::Compare {
-                file,
-                path,
-                rows: bytes,
-                next,
-                ..
-            } => {
-                file.read_rows(*next, block.places.len(), bytes)?;
-                *next += block.places.len();
-                collect(
-                    rows.zip(bytes.par_chunks(row_bytes))
-                        .map(|((place, logits), base)| {
-                            let base = BaseRow::new(base, n_vocab);
-                            let damaged = |what: String| damaged(path, *place, &what);
-                            base.fault().map_or(Ok(()), |what| Err(damaged(what)))?;
-                            let sum = log_sum(*place, logits)?;
-                            let nll = f64::from(sum.total() - logits[target(place)]);
-                            let found = Comparison::new(logits, &sum, base, target(place));
-                            match found.fault(n_vocab) {
-                                Some(what) => Err(damaged(what)),
-                                None => Ok((nll, Some(found))),
-                            }
-                        }),
-                )
-            }
-        }
-    }
-
-    /// Refuses results with a statistic that is no finite number.
-    fn check(&self) -> Result<()> {
-        finite("ppl", self.perplexity.value())?;
-        finite("ppl_stderr", self.perplexity.stderr().unwrap_or(0.0))?;
-        let summary = match &self.output {
-            Output::Compare { divergence, .. } => divergence.summary(),
-            _ => return Ok(()),
-        };
-        summary
-            .first_non_finite()
-            .map_or(Ok(()), |name| finite(&name, f64::NAN))
-    }
-
-    fn finish(self, head: Map<String, Value>) -> Result<()> {
-        self.check()?;
-        self.progress.finish();
-        let divergence = match self.output {
-            Output::Score => None,
-            Output::Write { file, .. } => {
-                file.commit()?;
-                None
-            }
-            Output::Compare { divergence, .. } => Some(divergence),
-        };
-        if self.args.json {
-            let object = report::object(head, &self.perplexity, divergence.as_ref());
-            return gguf_cli::print_json(&object);
-        }
-        gguf_cli::print_data(&match &divergence {
-            None => report::final_estimate(&self.perplexity),
-            Some(d) if d.n() >= MIN_COUNT => report::summary(&d.summary()),
-            Some(d) => format!("\n{} predictions are too few for statistics", d.n()),
-        })
+        let gap = if several { "\n" } else { "" };
+        self.view.line(&(report::final_estimate(&self.tally) + gap))
     }
 }
 
-/// A number that is none says nothing: what led to it was damaged.
-fn finite(name: &str, value: f64) -> Result<()> {
-    if value.is_finite() {
-        return Ok(());
-    }
-    Err(Failure::Input(format!(
-        "statistic `{name}`: expected a finite number, found {value}; the model or the base is damaged"
-    )))
-}
-
-type Score = (f64, Option<Comparison>);
-
-fn log_sum((chunk, pos): (usize, usize), logits: &[f32]) -> crate::Result<LogSum> {
-    LogSum::of(logits).map_err(|token| Error::NonFinite {
-        chunk: chunk + 1,
-        pos,
-        token,
-        value: logits[token],
-    })
-}
-
-fn damaged(file: &Path, (chunk, pos): (usize, usize), what: &str) -> Error {
-    let what = format!("chunk {}, position {pos}: {what}", chunk + 1);
-    Error::Damaged {
-        file: file.to_path_buf(),
-        what,
+/// Refuses results with a statistic that is no finite number: what led to it was damaged.
+pub(super) fn require_finite(tally: &Tally) -> Result<()> {
+    match tally.first_non_finite() {
+        None => Ok(()),
+        Some(name) => Err(Failure::Input(format!(
+            "statistic `{name}`: expected a finite number, found none; the model or the base is damaged"
+        ))),
     }
 }
 
-/// All scores, or the first failure in order of the rows.
-fn collect(rows: impl IndexedParallelIterator<Item = crate::Result<Score>>) -> crate::Result<Vec<Score>> {
-    let all: Vec<_> = rows.collect();
-    all.into_iter().collect()
+fn finish(args: &Args, model: &Model, texts: &[Text], tallies: &[Tally], output: Output) -> Result<()> {
+    if let Output::Write { file, .. } = output {
+        file.commit()?;
+    }
+    let all = Tally::of_all(tallies);
+    if args.json {
+        let mut object = head(args, model, texts);
+        report::add_scores(&mut object, &all);
+        report::add_texts(&mut object, texts, tallies);
+        return gguf_cli::print_json(&Value::Object(object));
+    }
+    match &all.divergence {
+        Some(d) if d.n() >= MIN_COUNT => gguf_cli::print_data(&report::summary(&d.summary())),
+        Some(d) => gguf_cli::print_data(&format!("\n{} predictions are too few for statistics", d.n())),
+        None if texts.len() > 1 => gguf_cli::print_data(&report::texts_table(texts, tallies, &all)),
+        None => Ok(()),
+    }
 }

@@ -66,6 +66,12 @@ impl Sums {
         self.squares += v * v;
     }
 
+    /// Adds the values of another sum.
+    pub fn merge(&mut self, other: &Self) {
+        self.sum += other.sum;
+        self.squares += other.squares;
+    }
+
     /// The mean of `n` values.
     pub fn mean(&self, n: usize) -> f64 {
         self.sum / n as f64
@@ -95,6 +101,13 @@ impl Perplexity {
     pub fn add(&mut self, nll: f64) {
         self.nll.add(nll);
         self.n += 1;
+    }
+
+    /// Adds what another text gave; its chunks follow.
+    pub fn merge(&mut self, other: &Self) {
+        self.nll.merge(&other.nll);
+        self.n += other.n;
+        self.by_chunk.extend_from_slice(&other.by_chunk);
     }
 
     /// Closes a chunk and returns the perplexity so far.

@@ -199,7 +199,7 @@ impl Tokenizer {
     }
 
     /// Appends the bytes that a token stands for.
-    fn append_bytes(&self, id: u32, out: &mut Vec<u8>) {
+    pub(crate) fn append_bytes(&self, id: u32, out: &mut Vec<u8>) {
         let Some(text) = self.vocabulary.texts.get(id as usize) else {
             return;
         };

@@ -223,9 +223,24 @@ pub(crate) fn relative_l2(found: &[f32], expected: &[f32]) -> f64 {
 
 /// A model's file with every tensor in F32.
 pub(crate) fn in_f32(path: &Path) -> GgufFile {
+    let bytes = in_type(path, "F32");
+    GgufFile::from_source(source::bytes(path.to_owned(), bytes)).unwrap()
+}
+
+/// The bytes of a model's file with every matrix, but for those already in F32, in another type.
+pub(crate) fn in_type(path: &Path, name: &str) -> Vec<u8> {
     let from = GgufFile::open(path).unwrap();
+    let f32 = registry::by_name("F32").unwrap();
+    let format = |t: &gguf::TensorInfo| {
+        let stays = t.shape.n_rows() == 1 || t.format().unwrap().name == "F32";
+        if stays {
+            f32
+        } else {
+            registry::by_name(name).unwrap()
+        }
+    };
     let specs = from.tensors.iter().map(|t| TensorSpec {
-        type_id: registry::by_name("F32").unwrap().id,
+        type_id: format(t).id,
         ..TensorSpec::from(t)
     });
     let layout = Layout::plan(&from.metadata, specs.collect()).unwrap();
@@ -233,8 +248,12 @@ pub(crate) fn in_f32(path: &Path) -> GgufFile {
     for t in &from.tensors {
         let mut values = vec![0.0; t.shape.n_elems() as usize];
         t.format().unwrap().decode.unwrap()(&from.tensor_bytes(t).unwrap(), &mut values);
-        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        writer.write(&bytes).unwrap();
+        let n_cols = t.shape.n_cols();
+        let mut row = vec![0; format(t).geometry.row_bytes(n_cols).unwrap() as usize];
+        for src in values.chunks(n_cols as usize) {
+            format(t).encoder(gguf_blocks::Cpu::best()).unwrap()(src, Importance::None, &mut row);
+            writer.write(&row).unwrap();
+        }
     }
-    GgufFile::from_source(source::bytes(path.to_owned(), writer.finish().unwrap())).unwrap()
+    writer.finish().unwrap()
 }

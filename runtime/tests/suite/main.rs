@@ -4,8 +4,11 @@
 
 mod cli;
 mod common;
+mod divergence;
 mod forward;
 mod model;
 mod naive;
+mod perplexity;
+mod tasks;
 mod tokenizer;
 mod vocabularies;
