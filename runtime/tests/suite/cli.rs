@@ -7,15 +7,14 @@ use crate::common::{Random, Tiny, data, shared, write};
 use gguf::Value;
 
 const PERPLEXITY: &str = env!("CARGO_BIN_EXE_gguf-perplexity");
-const BENCH: &str = env!("CARGO_BIN_EXE_gguf-bench");
 
 /// A folder with a model and a text of some chunks of 32 tokens.
-struct Work {
+pub(crate) struct Work {
     folder: tempfile::TempDir,
 }
 
 impl Work {
-    fn new(tiny: &Tiny) -> Self {
+    pub(crate) fn new(tiny: &Tiny) -> Self {
         let work = Self {
             folder: tempfile::tempdir().unwrap(),
         };
@@ -24,11 +23,11 @@ impl Work {
         work
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn run(&self, program: &str, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, program: &str, args: &[&str]) -> Output {
         Command::new(program)
             .args(args)
             .current_dir(self.folder.path())
@@ -62,7 +61,7 @@ fn text(n_words: usize) -> String {
     chosen.collect::<Vec<_>>().join(" ")
 }
 
-fn ok(output: &Output) -> String {
+pub(crate) fn ok(output: &Output) -> String {
     assert!(
         output.status.success(),
         "{}",
@@ -72,7 +71,7 @@ fn ok(output: &Output) -> String {
 }
 
 /// The one line `error: ..` of a run that must fail with this code.
-fn error(output: &Output, code: i32) -> String {
+pub(crate) fn error(output: &Output, code: i32) -> String {
     let talk = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(output.status.code(), Some(code), "{talk}");
     let lines: Vec<&str> = talk.lines().filter(|l| l.starts_with("error: ")).collect();
@@ -370,57 +369,6 @@ fn vocabularies_without_code_are_named() {
     twice.metadata.set("tokenizer.ggml.tokens", Value::from(tokens));
     let e = error(&Work::new(&twice).perplexity(&[]), 1);
     assert!(e.contains("twice"), "{e}");
-}
-
-#[test]
-fn bench_measures_both_tests() {
-    let work = Work::new(&Tiny::new());
-    let args = [
-        "-m",
-        "tiny.gguf",
-        "-p",
-        "40",
-        "-n",
-        "6",
-        "-r",
-        "3",
-        "-t",
-        "2",
-        "-ub",
-        "16",
-    ];
-    let table = ok(&work.run(BENCH, &args));
-    for part in ["tiny (qwen3moe)", "pp40", "tg6", "t/s", "load average"] {
-        assert!(table.contains(part), "no {part} in {table}");
-    }
-    let json = ok(&work.run(BENCH, &[args.as_slice(), &["--json"]].concat()));
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    for (kind, test) in ["pp", "tg"].iter().zip(json["tests"].as_array().unwrap()) {
-        let rates: Vec<f64> = test["tokens_per_second"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|r| r.as_f64().unwrap())
-            .collect();
-        assert_eq!(rates.len(), 3);
-        assert!(rates.iter().all(|r| *r > 0.0));
-        assert_eq!(json[kind], test["median"]);
-        assert!(test["min"].as_f64() <= test["median"].as_f64());
-        assert!(test["median"].as_f64() <= test["max"].as_f64());
-    }
-    assert_eq!(json["threads"], 2);
-    let only = ok(&work.run(
-        BENCH,
-        &["-m", "tiny.gguf", "-p", "0", "-n", "2", "-r", "1", "--json"],
-    ));
-    let only: serde_json::Value = serde_json::from_str(&only).unwrap();
-    assert!(only["pp"].is_null() && only["tests"].as_array().unwrap().len() == 1);
-    let e = error(&work.run(BENCH, &["-m", "tiny.gguf", "-p", "0", "-n", "0"]), 2);
-    assert!(e.contains("nothing to measure"), "{e}");
-    assert_eq!(
-        work.run(BENCH, &["-m", "tiny.gguf", "-r", "0"]).status.code(),
-        Some(2)
-    );
 }
 
 #[test]
