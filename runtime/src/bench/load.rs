@@ -5,7 +5,7 @@ use std::time::Instant;
 /// Units of processor time in `/proc`: `USER_HZ`, which is 100 on every architecture in use.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Shorter intervals hold too few ticks to judge by.
-const MIN_SECONDS: f64 = 0.3;
+const MIN_SECONDS: f64 = 0.2;
 /// Cores of others that do not count where they leave the program's own threads theirs.
 const QUIET_CORES: f64 = 0.5;
 /// Cores of others that do not count at all: the noise of a machine at rest.

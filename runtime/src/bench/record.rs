@@ -24,7 +24,9 @@ pub(super) struct Measured {
     pub(super) test: Test,
     /// What went ahead; `None` where it was not wanted.
     pub(super) warmup: Option<Warmup>,
-    /// Of each repetition, in order.
+    /// Runs of one repetition.
+    pub(super) runs: u32,
+    /// Of a run, the mean of each repetition, in order.
     pub(super) seconds: Vec<f64>,
     /// What a generated token reads; `None` for tests with a prompt.
     pub(super) traffic: Option<Traffic>,
@@ -230,6 +232,7 @@ fn speed(m: &Measured) -> Value {
     let (rates, times) = (m.summary(), Summary::of(&m.seconds));
     json!({
         "repetitions": m.seconds.len(),
+        "runs_per_repetition": m.runs,
         "median_ts": rates.median,
         "ci_low_ts": rates.ci.0,
         "ci_high_ts": rates.ci.1,

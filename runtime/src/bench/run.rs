@@ -212,14 +212,12 @@ fn measure(
     config: Config,
     test: Test,
 ) -> std::result::Result<Measured, Failure> {
-    let n = u64::from(plan.repetitions);
-    // Every repetition has its own tokens, as another prompt would; the last ones are those that a longer context
-    // begins with.
+    let repetitions = plan.repetitions as usize;
     // A sweep goes on with the same weights: its first step has warmed them up.
     let warmup = if plan.warmup && (plan.sweep.is_none() || test.n_depth == 0) {
-        let mut series = n;
+        let mut series = u64::from(u32::MAX);
         let mut once = || {
-            series += 1;
+            series -= 1;
             runner.once(&test, series)
         };
         Some(warm_up(&mut once)?)
@@ -227,13 +225,25 @@ fn measure(
         None
     };
     let watch = Watch::start();
-    let seconds = (0..n).rev().map(|series| runner.once(&test, series));
-    let seconds = seconds.collect::<crate::Result<Vec<f64>>>()?;
+    let runs = warmup.map_or(1, |w| w.runs());
+    // Every run has its own tokens, as another prompt would; the last ones are those that a longer context begins
+    // with.
+    let mut series = repetitions as u64 * u64::from(runs);
+    let mut seconds = Vec::with_capacity(repetitions);
+    for _ in 0..repetitions {
+        let mut sum = 0.0;
+        for _ in 0..runs {
+            series -= 1;
+            sum += runner.once(&test, series)?;
+        }
+        seconds.push(sum / f64::from(runs));
+    }
     Ok(Measured {
         model: 0,
         config,
         test,
         warmup,
+        runs,
         seconds,
         traffic: None,
         interval: watch.stop(),

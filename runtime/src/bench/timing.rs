@@ -14,15 +14,26 @@ const MAX_ROUNDS: u32 = 10;
 /// No round is begun after this time, once there are two.
 const MAX_WARMUP: Duration = Duration::from_secs(20);
 
+/// Seconds of a repetition at least, and runs in one at most.
+const MIN_REPETITION: f64 = 0.025;
+const MAX_RUNS: u32 = 1000;
+
 /// What went ahead of the measured repetitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Warmup {
     pub(super) rounds: u32,
     /// By how much the last two times differ, as a share of the smaller.
     pub(super) apart: f64,
+    /// The last time.
+    pub(super) seconds: f64,
 }
 
 impl Warmup {
+    /// Runs whose mean makes one repetition: more than one where a run is shorter than what disturbs it.
+    pub(super) fn runs(&self) -> u32 {
+        ((MIN_REPETITION / self.seconds).ceil() as u32).clamp(1, MAX_RUNS)
+    }
+
     /// Whether the last two times agreed.
     pub(super) fn steady(&self) -> bool {
         self.apart <= AGREE
@@ -36,6 +47,7 @@ pub(super) fn warm_up(mut once: impl FnMut() -> Result<f64>) -> Result<Warmup> {
     let mut warmup = Warmup {
         rounds: 1,
         apart: f64::INFINITY,
+        seconds: before,
     };
     while warmup.rounds < 2
         || !(warmup.steady() || warmup.rounds >= MAX_ROUNDS || started.elapsed() > MAX_WARMUP)
@@ -44,6 +56,7 @@ pub(super) fn warm_up(mut once: impl FnMut() -> Result<f64>) -> Result<Warmup> {
         warmup = Warmup {
             rounds: warmup.rounds + 1,
             apart: (now - before).abs() / now.min(before).max(1e-9),
+            seconds: now,
         };
         before = now;
     }
@@ -163,6 +176,11 @@ mod tests {
         let w = warm(&[9.0, 2.0, 1.01, 1.0]);
         assert_eq!((w.rounds, w.steady()), (4, true));
         assert_eq!(warm(&[1.0, 1.0]).rounds, 2);
+        assert_eq!(warm(&[0.002, 0.002]).runs(), 13);
+        assert_eq!(
+            [warm(&[1.0, 1.0]).runs(), warm(&[1e-9, 1e-9]).runs()],
+            [1, MAX_RUNS]
+        );
         let w = warm(&[1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0]);
         assert_eq!((w.rounds, w.steady(), w.apart), (10, false, 1.0));
     }
