@@ -19,6 +19,7 @@ threads=$(nproc 2>/dev/null || echo 2)
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 [ -t 1 ] || say() { printf '\n%s\n' "$*"; }
 # The number that a key has in pretty-printed JSON: number KEY < json
+rate() { sed -n "$1s/.*\"median_ts\":\([0-9.eE+-]*\),.*/\1/p" "$2"; } # of a test's line
 number() { sed -n "s/^ *\"$1\": \([-0-9.eE+]*\),\{0,1\}\$/\1/p" | head -n 1; }
 
 say "Building"
@@ -45,7 +46,7 @@ row() { # name file json bench
     local bpw=$("$bin/gguf-inspect" "$2" --json | sed -n '/^  "totals"/,$p' | number bits_per_weight)
     local kld=$(number mean_kld <"$3")
     printf '%-16s %10d %8.3f %10.4f %10.6f %10.0f %10.0f\n' "$1" "$bytes" "$bpw" "$(number ppl <"$3")" \
-        "${kld:-0}" "$(number pp <"$4")" "$(number tg <"$4")" >>"$out/table.txt"
+        "${kld:-0}" "$(rate 1 "$4")" "$(rate 2 "$4")" >>"$out/table.txt"
 }
 measure() { # name file
     if [ "$1" != BF16 ]; then
@@ -54,8 +55,8 @@ measure() { # name file
     else
         cp "$out/bf16.json" "$out/BF16.json"
     fi
-    "$bin/gguf-bench" -m "$2" -p 256 -n 64 -r 3 -t "$threads" --json >"$out/$1.bench.json"
-    row "$1" "$2" "$out/$1.json" "$out/$1.bench.json"
+    "$bin/gguf-bench" -m "$2" -p 256 -n 64 -r 3 -t "$threads" --quiet --no-bandwidth -o jsonl >"$out/$1.bench.jsonl"
+    row "$1" "$2" "$out/$1.json" "$out/$1.bench.jsonl"
     tail -n 1 "$out/table.txt"
 }
 

@@ -32,7 +32,7 @@ impl ExactnessArgs {
     }
 }
 
-fn parse_compute(text: &str) -> Result<Compute, String> {
+pub(crate) fn parse_compute(text: &str) -> Result<Compute, String> {
     match text {
         "fast" => Ok(Compute::Fast),
         "f32" => Ok(Compute::F32),

@@ -1,89 +1,87 @@
 //! What the program prints.
 
+use std::fmt::Write as _;
+
 use gguf_blocks::Cpu;
-use gguf_models::file_type;
-use serde_json::{Value, json};
+use gguf_cli::{Result, human_bytes, print_data, print_json, write_data};
+use serde_json::Value;
 
-use super::args::Args;
-use crate::Model;
+use super::plan::{N_BATCH, N_UBATCH};
+use super::record::{Measured, ModelFacts, Results};
+use super::stats::{self, LEVEL};
+use crate::KvType;
 
-/// One test's results.
-pub(super) struct Measured {
-    /// `pp` or `tg`.
-    pub(super) kind: &'static str,
-    pub(super) n_tokens: usize,
-    /// Tokens per second of each repetition, in order.
-    pub(super) rates: Vec<f64>,
+/// Form of the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    /// A table in Markdown, and what is to be said of it
+    Md,
+    /// One object with everything
+    Json,
+    /// An object for each test, as it ends
+    Jsonl,
+    /// A line for each test, as it ends
+    Csv,
 }
 
-impl Measured {
-    fn name(&self) -> String {
-        format!("{}{}", self.kind, self.n_tokens)
+/// Prints results as they come.
+#[derive(Debug)]
+pub(super) struct Output {
+    format: Format,
+    n_lines: usize,
+}
+
+impl Output {
+    pub(super) fn new(format: Format) -> Self {
+        Self { format, n_lines: 0 }
     }
 
-    fn median(&self) -> f64 {
-        let mut sorted = self.rates.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        if sorted.len() % 2 == 1 {
-            sorted[middle]
-        } else {
-            f64::midpoint(sorted[middle - 1], sorted[middle])
+    /// A test has ended.
+    pub(super) fn one(&mut self, results: &Results, m: &Measured) -> Result<()> {
+        let record = match self.format {
+            Format::Md | Format::Json => return Ok(()),
+            Format::Jsonl | Format::Csv => results.record(m),
+        };
+        if self.format == Format::Jsonl {
+            return print_data(&Value::Object(record).to_string());
         }
-    }
-
-    fn min(&self) -> f64 {
-        self.rates.iter().copied().fold(f64::INFINITY, f64::min)
-    }
-
-    fn max(&self) -> f64 {
-        self.rates.iter().copied().fold(0.0, f64::max)
-    }
-
-    /// Standard deviation of the repetitions; 0 of a single one.
-    fn stddev(&self) -> f64 {
-        let n = self.rates.len() as f64;
-        let mean = self.rates.iter().sum::<f64>() / n;
-        let squares: f64 = self.rates.iter().map(|r| (r - mean).powi(2)).sum();
-        if n > 1.0 {
-            (squares / (n - 1.0)).sqrt()
-        } else {
-            0.0
+        if self.n_lines == 0 {
+            let keys: Vec<&str> = record.keys().map(String::as_str).collect();
+            print_data(&keys.join(","))?;
         }
+        self.n_lines += 1;
+        print_data(&record.values().map(csv_field).collect::<Vec<_>>().join(","))
     }
-}
 
-/// What else the numbers depend on.
-pub(super) struct Machine {
-    threads: usize,
-    /// Runnable tasks over the last minute, before the run; absent where the system does not say.
-    load: Option<f64>,
-}
-
-impl Machine {
-    pub(super) fn now() -> Self {
-        let load = std::fs::read_to_string("/proc/loadavg").ok();
-        let load = load.and_then(|text| text.split(' ').next()?.parse().ok());
-        Self {
-            threads: rayon::current_num_threads(),
-            load,
+    /// All tests have ended.
+    pub(super) fn end(&self, results: &Results) -> Result<()> {
+        match self.format {
+            Format::Md => write_data(|out| out.write_all(markdown(results).as_bytes())),
+            Format::Json => print_json(&results.object()),
+            Format::Jsonl | Format::Csv => Ok(()),
         }
     }
 }
 
-/// The name of the file's type, or of the type that most of its bytes have.
-fn type_name(model: &Model) -> String {
-    let metadata = &model.file().metadata;
-    let id = metadata
-        .uint(gguf::key::FILE_TYPE)
-        .ok()
-        .flatten()
-        .and_then(|id| u32::try_from(id).ok());
-    if let Some(known) = id.and_then(file_type::by_id) {
-        return known.name.into();
+/// A value as a field: lists with their elements apart by `; `.
+fn csv_field(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(s) => quoted(s),
+        Value::Array(all) => {
+            let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
+            quoted(&all.iter().map(text).collect::<Vec<_>>().join("; "))
+        }
+        other => other.to_string(),
     }
-    let largest = model.file().tensors.iter().max_by_key(|t| t.n_bytes);
-    largest.map_or("none".into(), gguf::TensorInfo::type_name)
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
 }
 
 /// A count of parameters as people write it: `1.26 B`.
@@ -95,81 +93,344 @@ fn human_count(n: u64) -> String {
     }
 }
 
-/// The results for people.
-pub(super) fn table(args: &Args, model: &Model, machine: &Machine, measured: &[Measured]) -> String {
-    let headers = [
-        "model",
-        "size",
-        "params",
-        "type",
-        "cpu",
-        "threads",
-        "test",
-        "t/s median",
-        "min .. max",
-        "stddev",
-    ];
-    let name = args
-        .model
-        .file_stem()
-        .map_or(String::new(), |n| n.to_string_lossy().into_owned());
-    let rows: Vec<Vec<String>> = measured
-        .iter()
-        .map(|m| {
-            vec![
-                format!("{name} ({})", model.arch()),
-                gguf_cli::human_bytes(model.n_bytes()),
-                human_count(model.n_params()),
-                type_name(model),
-                Cpu::best().level().name().into(),
-                machine.threads.to_string(),
-                m.name(),
-                format!("{:.2}", m.median()),
-                format!("{:.2} .. {:.2}", m.min(), m.max()),
-                format!("{:.2}", m.stddev()),
-            ]
-        })
-        .collect();
-    let load = machine.load.map_or("unknown".into(), |l| format!("{l:.2}"));
-    format!(
-        "{}\n\n{} repetitions, load average {load} before the run",
-        gguf_cli::table(&headers, &rows, &[1, 2, 5, 7, 8, 9]).trim_end(),
-        args.repetitions
-    )
+fn seconds(s: f64) -> String {
+    match s {
+        0.0..0.001 => format!("{:.0} µs", s * 1e6),
+        0.001..1.0 => format!("{:.1} ms", s * 1e3),
+        _ => format!("{s:.2} s"),
+    }
 }
 
-/// The results as one object. `pp` and `tg` are the medians.
-pub(super) fn object(args: &Args, model: &Model, machine: &Machine, measured: &[Measured]) -> Value {
-    let median = |kind| measured.iter().find(|m| m.kind == kind).map(Measured::median);
-    let tests: Vec<Value> = measured
+fn per_second(bytes: f64) -> String {
+    format!("{}/s", human_bytes(bytes as u64))
+}
+
+/// A column of the table: its head, whether its numbers stand to the right, and what it says of a test.
+struct Column<'a> {
+    head: &'a str,
+    right: bool,
+    cell: Box<dyn Fn(&Measured) -> String + 'a>,
+}
+
+fn column<'a>(head: &'a str, right: bool, cell: impl Fn(&Measured) -> String + 'a) -> Column<'a> {
+    Column {
+        head,
+        right,
+        cell: Box::new(cell),
+    }
+}
+
+/// The results for people.
+fn markdown(results: &Results) -> String {
+    let mut out = if results.sweep.is_some() {
+        sweep_table(results)
+    } else {
+        table(&columns(results), results.measured.iter())
+    };
+    out.push('\n');
+    for line in notes(results) {
+        let _ = writeln!(out, "- {line}");
+    }
+    out
+}
+
+/// The columns that tell tests of different settings apart.
+fn settings(results: &Results) -> Vec<Column<'_>> {
+    let model = |m: &Measured| {
+        let model = results.model(m);
+        format!("{} {}", model.arch, model.type_name)
+    };
+    let mut columns = Vec::new();
+    let first = results.models.first();
+    if results
+        .models
         .iter()
-        .map(|m| {
-            json!({
-                "test": m.name(),
-                "n_tokens": m.n_tokens,
-                "median": m.median(),
-                "min": m.min(),
-                "max": m.max(),
-                "stddev": m.stddev(),
-                "tokens_per_second": m.rates,
-            })
-        })
+        .any(|m| Some(&m.file) != first.map(|f| &f.file))
+    {
+        columns.push(column("file", false, |m| results.model(m).file.clone()));
+    }
+    columns.push(column("model", false, model));
+    columns.push(column("size", true, |m| human_bytes(results.model(m).n_bytes)));
+    columns.push(column("params", true, |m| human_count(results.model(m).n_params)));
+    let backend = format!("CPU {}", Cpu::best().level().name());
+    columns.push(column("backend", false, move |_| backend.clone()));
+    columns.push(column("threads", true, |m| m.config.n_threads.to_string()));
+    let differ = |what: fn(&Measured) -> bool| results.measured.iter().any(what);
+    if differ(|m| m.config.n_batch != N_BATCH) {
+        columns.push(column("n_batch", true, |m| m.config.n_batch.to_string()));
+    }
+    if differ(|m| m.config.n_ubatch != N_UBATCH) {
+        columns.push(column("n_ubatch", true, |m| m.config.n_ubatch.to_string()));
+    }
+    if differ(|m| m.config.type_k != KvType::F16) {
+        columns.push(column("type_k", false, |m| m.config.type_k.to_string()));
+    }
+    if differ(|m| m.config.type_v != KvType::F16) {
+        columns.push(column("type_v", false, |m| m.config.type_v.to_string()));
+    }
+    columns
+}
+
+fn columns(results: &Results) -> Vec<Column<'_>> {
+    let mut columns = settings(results);
+    columns.push(column("test", true, |m| m.test.name()));
+    columns.push(column("t/s", true, |m| format!("{:.2}", m.summary().median)));
+    columns.push(column("CI", true, |m| {
+        let ci = m.summary().ci;
+        format!("{:.2} .. {:.2}", ci.0, ci.1)
+    }));
+    if !results.bandwidths.is_empty() {
+        let cell = |of: Option<String>| of.unwrap_or_default();
+        columns.push(column("reads", true, move |m| {
+            cell(m.read_rate().map(per_second))
+        }));
+        columns.push(column("of memory", true, move |m| {
+            cell(results.share(m).map(|s| format!("{:.0} %", s * 100.0)))
+        }));
+    }
+    columns
+}
+
+/// A table in Markdown whose source is one, too.
+fn table<'m>(columns: &[Column<'_>], rows: impl Iterator<Item = &'m Measured>) -> String {
+    let heads = columns.iter().map(|c| c.head.to_owned()).collect();
+    let rows = rows.map(|m| columns.iter().map(|c| (c.cell)(m)).collect());
+    let right: Vec<bool> = columns.iter().map(|c| c.right).collect();
+    aligned(&right, &[vec![heads], rows.collect()].concat())
+}
+
+/// `rows` of cells, the first being the heads.
+fn aligned(right: &[bool], rows: &[Vec<String>]) -> String {
+    let width = |i: usize| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..right.len()).map(|i| width(i).max(2)).collect();
+    let line = |cells: &[String]| {
+        let mut line = String::from("|");
+        for ((cell, &width), &right) in cells.iter().zip(&widths).zip(right) {
+            let _ = if right {
+                write!(line, " {cell:>width$} |")
+            } else {
+                write!(line, " {cell:<width$} |")
+            };
+        }
+        line.push('\n');
+        line
+    };
+    let rule: Vec<String> = right
+        .iter()
+        .zip(&widths)
+        .map(|(&right, &width)| "-".repeat(width - usize::from(right)) + if right { ":" } else { "" })
         .collect();
-    json!({
-        "model": args.model.file_name().map(|n| n.to_string_lossy()),
-        "arch": model.arch(),
-        "type": type_name(model),
-        "n_bytes": model.n_bytes(),
-        "n_params": model.n_params(),
-        "cpu": Cpu::best().level().name(),
-        "threads": machine.threads,
-        "n_ubatch": args.ubatch.ubatch_size,
-        "repetitions": args.repetitions,
-        "load_average": machine.load,
-        "pp": median("pp"),
-        "tg": median("tg"),
-        "tests": tests,
-    })
+    let mut out = String::new();
+    for (i, cells) in rows.iter().enumerate() {
+        out.push_str(&line(cells));
+        if i == 0 {
+            out.push_str(&line(&rule));
+        }
+    }
+    out
+}
+
+/// A table for each setting: times and rates of prompt and generation at each fill of the context.
+fn sweep_table(results: &Results) -> String {
+    let mut out = String::new();
+    let groups = results
+        .measured
+        .chunk_by(|a, b| (a.model, a.config) == (b.model, b.config) && a.test.n_depth <= b.test.n_depth);
+    for group in groups {
+        let named = settings(results);
+        let says = named
+            .iter()
+            .map(|c| format!("{}: {}", c.head, (c.cell)(&group[0])));
+        let _ = writeln!(out, "{}\n", says.collect::<Vec<_>>().join(", "));
+        let heads = [
+            "PP",
+            "TG",
+            "N_KV",
+            "T_PP s",
+            "S_PP t/s",
+            "T_TG s",
+            "S_TG t/s",
+            "of memory",
+        ];
+        let n_heads = if results.bandwidths.is_empty() { 7 } else { 8 };
+        let mut rows = vec![heads[..n_heads].iter().map(|&h| h.to_owned()).collect::<Vec<_>>()];
+        for [made, prompt] in group.as_chunks::<2>().0 {
+            let time = |m: &Measured| format!("{:.4}", stats::Summary::of(&m.seconds).median);
+            let rate = |m: &Measured| format!("{:.2}", m.summary().median);
+            let share = results
+                .share(made)
+                .map_or(String::new(), |s| format!("{:.0} %", s * 100.0));
+            let mut row = vec![
+                prompt.test.n_prompt.to_string(),
+                made.test.n_gen.to_string(),
+                made.test.n_depth.to_string(),
+                time(prompt),
+                rate(prompt),
+                time(made),
+                rate(made),
+                share,
+            ];
+            row.truncate(n_heads);
+            rows.push(row);
+        }
+        let _ = writeln!(out, "{}", aligned(&vec![true; n_heads], &rows));
+    }
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out
+}
+
+impl Results {
+    /// A test that has just ended, on one line.
+    pub(super) fn line(&self, m: &Measured) -> String {
+        let s = m.summary();
+        let mut line = String::new();
+        if self.models.len() > 1 {
+            let _ = write!(line, "{}: ", self.model(m).file);
+        }
+        let threads = gguf_cli::count(m.config.n_threads as u64, "thread");
+        let _ = write!(
+            line,
+            "{}, {threads}: {:.2} t/s ({:.2} .. {:.2})",
+            m.test.name(),
+            s.median,
+            s.ci.0,
+            s.ci.1
+        );
+        if let Some(w) = m.warmup {
+            let rounds = gguf_cli::count(u64::from(w.rounds), "round");
+            let _ = write!(line, ", {rounds} of warm-up");
+        }
+        line
+    }
+}
+
+/// What is to be said beside the table.
+fn notes(results: &Results) -> Vec<String> {
+    let (_, level) = stats::rank(results.repetitions as usize);
+    let few = if level < LEVEL {
+        ", which more repetitions would make one of 95 %"
+    } else {
+        ""
+    };
+    let mut lines = vec![format!(
+        "t/s: median of {}; CI: {:.1} % confidence interval of the median{few}",
+        gguf_cli::count(u64::from(results.repetitions), "repetition"),
+        level * 100.0
+    )];
+    for b in &results.bandwidths {
+        lines.push(format!(
+            "memory, {}: {} read in the best of {} over {} (median {})",
+            gguf_cli::count(b.n_threads as u64, "thread"),
+            per_second(b.best),
+            gguf_cli::count(b.n_passes as u64, "pass"),
+            human_bytes(b.n_bytes),
+            per_second(b.median)
+        ));
+    }
+    lines.extend(traffic_notes(results));
+    lines.extend(results.models.iter().map(start_note));
+    let load = |l: Option<f64>| l.map_or("unknown".into(), |l| format!("{l:.2}"));
+    lines.push(format!(
+        "load average: {} at the start, {} at the end, on {} cores",
+        load(results.load[0]),
+        load(results.load[1]),
+        results.n_cores
+    ));
+    lines.extend(doubts(results));
+    lines
+}
+
+/// What a token reads, of each model's first and last generating test.
+fn traffic_notes(results: &Results) -> Vec<String> {
+    if results.bandwidths.is_empty() {
+        return Vec::new();
+    }
+    let of_model = |i: usize| {
+        let tests = results
+            .measured
+            .iter()
+            .filter(move |m| m.model == i && m.traffic.is_some());
+        let shallow = tests.clone().min_by_key(|m| m.test.n_depth)?;
+        let deep = tests.max_by_key(|m| m.test.n_depth)?;
+        let cache = |m: &Measured| {
+            let bytes = m.traffic.map_or(0.0, |t| t.cache);
+            format!("{} of cache in `{}`", human_bytes(bytes as u64), m.test.name())
+        };
+        let mut line = format!(
+            "a generated token of `{}` reads {} of weights, {}",
+            results.models[i].file,
+            human_bytes(shallow.traffic?.weights),
+            cache(shallow)
+        );
+        if deep.test != shallow.test {
+            let _ = write!(line, ", {}", cache(deep));
+        }
+        if results
+            .measured
+            .iter()
+            .any(|m| m.model == i && results.share(m).is_some_and(|s| s > 1.0))
+        {
+            line.push_str("; more than memory can give comes from caches");
+        }
+        Some(line)
+    };
+    (0..results.models.len()).filter_map(of_model).collect()
+}
+
+fn start_note(model: &ModelFacts) -> String {
+    let start = &model.start;
+    let mut line = format!(
+        "{} `{}`: open {}, session {}",
+        if start.cold { "cold start of" } else { "start of" },
+        model.file,
+        seconds(start.open),
+        seconds(start.session)
+    );
+    if let Some((n, s)) = start.prompt {
+        let _ = write!(line, ", first prompt of {n} tokens {}", seconds(s));
+    }
+    if let Some(s) = start.token {
+        let _ = write!(line, ", first token {}", seconds(s));
+    }
+    if let Some(bytes) = start.disk {
+        let _ = write!(line, "; {} read from disk", human_bytes(bytes));
+    }
+    line
+}
+
+/// Why numbers may mean less than they seem to.
+fn doubts(results: &Results) -> Vec<String> {
+    let mut lines: Vec<String> = results
+        .contended
+        .iter()
+        .map(|why| format!("contended: {why}"))
+        .collect();
+    for m in results.measured.iter().filter(|m| !m.contended.is_empty()) {
+        lines.push(format!(
+            "contended: {}: {}",
+            m.test.name(),
+            m.contended.join("; ")
+        ));
+    }
+    for (m, w) in results.measured.iter().filter_map(|m| Some((m, m.warmup?))) {
+        if !w.steady() {
+            lines.push(format!(
+                "not steady: {}: after {} of warm-up the last two times were {:.0} % apart",
+                m.test.name(),
+                gguf_cli::count(u64::from(w.rounds), "round"),
+                w.apart * 100.0
+            ));
+        }
+    }
+    for model in results.models.iter().filter(|m| m.start.not_cold()) {
+        lines.push(format!(
+            "not cold: `{}`: pages remained in memory, as they do where another program has the file mapped or the file \
+             lies in memory",
+            model.file
+        ));
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -177,24 +438,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_and_spread() {
-        let m = |rates: &[f64]| Measured {
-            kind: "pp",
-            n_tokens: 8,
-            rates: rates.to_vec(),
-        };
-        assert_eq!(m(&[3.0, 1.0, 2.0]).median(), 2.0);
-        assert_eq!(m(&[4.0, 1.0, 2.0, 3.0]).median(), 2.5);
-        assert_eq!(m(&[2.0, 4.0]).stddev(), 2f64.sqrt());
-        assert_eq!(m(&[2.0]).stddev(), 0.0);
-        assert_eq!((m(&[2.0, 4.0]).min(), m(&[2.0, 4.0]).max()), (2.0, 4.0));
-        assert_eq!(m(&[1.0]).name(), "pp8");
-    }
-
-    #[test]
     fn counts_for_people() {
         assert_eq!(human_count(5_340), "5.34 K");
         assert_eq!(human_count(5_340_000), "5.34 M");
         assert_eq!(human_count(1_260_000_000), "1.26 B");
+        assert_eq!([2e-6, 0.0025, 2.5].map(seconds), ["2 µs", "2.5 ms", "2.50 s"]);
+    }
+
+    #[test]
+    fn fields_are_quoted_where_they_must() {
+        let field = |v: Value| csv_field(&v);
+        assert_eq!(field(serde_json::json!("a,\"b\"")), "\"a,\"\"b\"\"\"");
+        assert_eq!(field(serde_json::json!(["a", 2])), "a; 2");
+        assert_eq!(field(Value::Null), "");
+    }
+
+    #[test]
+    fn tables_are_aligned_in_their_source() {
+        let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
+        let text = aligned(&[false, true], &[row(["model", "t/s"]), row(["ä", "1234.5"])]);
+        let expected = "| model |    t/s |\n| ----- | -----: |\n| ä     | 1234.5 |\n";
+        assert_eq!(text, expected);
     }
 }

@@ -1,112 +1,252 @@
-//! The measurement.
+//! The run: models, sessions, threads, tests.
 
-use std::io::IsTerminal as _;
+use std::path::Path;
 use std::time::Instant;
 
-use gguf_cli::{Failure, Result};
+use gguf_cli::{Failure, Result, file_name, say, warn};
+use rayon::ThreadPool;
 
 use super::args::Args;
-use super::report::{self, Machine, Measured};
-use crate::{Model, Session, Settings, Token};
+use super::bandwidth::{self, Bandwidth};
+use super::cold::{self, Start};
+use super::load::{self, Watch};
+use super::plan::{Config, Plan, Test};
+use super::plot::Plot;
+use super::record::{Measured, ModelFacts, Results};
+use super::report::Output;
+use super::timing::{Runner, warm_up};
+use super::traffic::{self, Traffic};
+use crate::{Model, Session};
 
 /// Runs the program.
 pub(super) fn run(args: &Args) -> Result<()> {
-    if args.n_prompt == 0 && args.n_gen == 0 {
-        return Err(Failure::Usage(
-            "nothing to measure: `-p` and `-n` are both 0".into(),
-        ));
-    }
-    args.threads.pool()?.install(|| measure(args))
-}
-
-fn measure(args: &Args) -> Result<()> {
-    let model = Model::open(&args.model)?;
-    let machine = Machine::now();
-    let tests = [("pp", args.n_prompt), ("tg", args.n_gen)];
-    let tests: Vec<_> = tests.into_iter().filter(|(_, n)| *n > 0).collect();
-    let settings = Settings {
-        n_ctx: args.n_prompt.max(args.n_gen),
-        n_ubatch: args.ubatch.ubatch_size.min(args.n_prompt.max(1)),
-        ..Settings::default()
-    };
-    let mut session = Session::new(&model, settings)?;
-    let rounds = u64::from(args.repetitions) + 1;
-    let talk = !args.talk.quiet && std::io::stderr().is_terminal();
-    let mut random = Random(1);
-    let mut measured = Vec::new();
-    for (kind, n_tokens) in tests {
-        let mut rates = Vec::new();
-        for round in 0..rounds {
-            let tokens: Vec<u32> = (0..n_tokens)
-                .map(|_| random.below(model.spec().n_vocab))
-                .collect();
-            session.clear();
-            let started = Instant::now();
-            match kind {
-                "pp" => prompt(&mut session, &tokens)?,
-                _ => generate(&mut session, &tokens)?,
-            }
-            let seconds = started.elapsed().as_secs_f64();
-            let rate = n_tokens as f64 / seconds;
-            if round > 0 {
-                rates.push(rate);
-            }
-            if talk {
-                eprintln!(
-                    "{kind}{n_tokens}, repetition {round} of {}: {rate:.2} t/s",
-                    args.repetitions
-                );
-            }
+    let plan = Plan::of(args)?;
+    let inputs: Vec<&Path> = plan.models.iter().map(std::path::PathBuf::as_path).collect();
+    let plot = args.plot.as_deref();
+    let plot = plot
+        .map(|path| Plot::create(path, args.overwrite.force, &inputs))
+        .transpose()?;
+    let threads = plan.threads.iter();
+    let pools = threads
+        .map(|&n| gguf_cli::thread_pool(n))
+        .collect::<Result<Vec<_>>>()?;
+    if plan.models.len() > 1 {
+        // Better now than after the others were measured.
+        for path in &plan.models {
+            pools[0].install(|| open(path))?;
         }
-        measured.push(Measured {
-            kind,
-            n_tokens,
-            rates,
-        });
     }
-    if args.json {
-        return gguf_cli::print_json(&report::object(args, &model, &machine, &measured));
-    }
-    gguf_cli::print_data(&report::table(args, &model, &machine, &measured))
-}
-
-/// One batch; logits of the last token only, as in a conversation.
-fn prompt(session: &mut Session<'_>, tokens: &[u32]) -> crate::Result<()> {
-    let last = tokens.len() - 1;
-    let batch: Vec<Token> = tokens
-        .iter()
-        .enumerate()
-        .map(|(i, &id)| token(id, i, i == last))
-        .collect();
-    session.decode_with(&batch, None, &mut |_| Ok(()))
-}
-
-/// Batches of one token each, all with logits.
-fn generate(session: &mut Session<'_>, tokens: &[u32]) -> crate::Result<()> {
-    for (i, &id) in tokens.iter().enumerate() {
-        session.decode_with(&[token(id, i, true)], None, &mut |_| Ok(()))?;
+    let bench = Bench {
+        args,
+        plan: &plan,
+        pools: &pools,
+        watch: Watch::start(),
+        results: Results::new(plan.repetitions, plan.sweep),
+        output: Output::new(args.format()),
+    };
+    let results = bench.run()?;
+    if let Some(plot) = plot {
+        plot.draw(&results)?;
     }
     Ok(())
 }
 
-fn token(id: u32, pos: usize, logits: bool) -> Token {
-    Token {
-        id,
-        seq: 0,
-        pos: pos as u32,
-        logits,
+/// How every model is opened: options of loading are applied here.
+fn open(path: &Path) -> Result<Model> {
+    Ok(Model::open(path)?)
+}
+
+struct Bench<'a> {
+    args: &'a Args,
+    plan: &'a Plan,
+    /// One for each number of threads.
+    pools: &'a [ThreadPool],
+    watch: Watch,
+    results: Results,
+    output: Output,
+}
+
+impl Bench<'_> {
+    fn run(mut self) -> Result<Results> {
+        let plan = self.plan;
+        for path in &plan.models {
+            self.model(path)?;
+        }
+        let n_threads = self.pools.iter().map(ThreadPool::current_num_threads).max();
+        let whole = self.watch.stop();
+        self.results.finish(whole, n_threads.unwrap_or(1));
+        self.output.end(&self.results)?;
+        Ok(self.results)
+    }
+
+    fn model(&mut self, path: &Path) -> Result<()> {
+        let plan = self.plan;
+        if self.args.cold {
+            cold::drop_pages(path)?;
+        }
+        let disk = load::disk_bytes();
+        let started = Instant::now();
+        let model = self.pools[0].install(|| open(path))?;
+        let mut start = Start {
+            cold: self.args.cold,
+            open: started.elapsed().as_secs_f64(),
+            session: 0.0,
+            prompt: None,
+            token: None,
+            disk: None,
+            needed: traffic::weight_bytes(&model),
+        };
+        let trained = model.spec().n_ctx_train;
+        if plan.n_ctx > trained {
+            warn(&format!(
+                "the tests need a context of {} tokens, longer than the {trained} that `{}` was trained on",
+                plan.n_ctx,
+                file_name(path)
+            ));
+        }
+        for (i, &batch) in plan.batches.iter().enumerate() {
+            for (j, &cache) in plan.caches.iter().enumerate() {
+                let settings = plan.settings(batch, cache);
+                let started = Instant::now();
+                let mut session = Session::new(&model, settings)?;
+                if i + j == 0 {
+                    start.session = started.elapsed().as_secs_f64();
+                    if plan.warmup || start.cold {
+                        self.first(&mut session, batch.0, &mut start)?;
+                    }
+                    start.disk = disk.and_then(|before| load::disk_bytes()?.checked_sub(before));
+                    self.results
+                        .models
+                        .push(ModelFacts::of(path, &model, plan.compute, start));
+                }
+                self.session(&mut session, batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first prompt and the first token behind it.
+    fn first(&self, session: &mut Session<'_>, n_batch: usize, start: &mut Start) -> Result<()> {
+        let prompts = self.plan.tests.iter().map(|t| t.n_prompt);
+        let n_prompt = prompts.clone().find(|&p| p > 0).unwrap_or(0);
+        let n_prompt = n_prompt.min(session.settings().n_ctx - 1);
+        let mut runner = Runner::new(session, n_batch);
+        let mut time = |n_prompt, n_gen, n_depth| {
+            let test = Test {
+                n_prompt,
+                n_gen,
+                n_depth,
+            };
+            self.pools[0].install(|| runner.once(&test, 0))
+        };
+        if n_prompt > 0 {
+            start.prompt = Some((n_prompt, time(n_prompt, 0, 0)?));
+        }
+        start.token = Some(time(0, 1, n_prompt)?);
+        Ok(())
+    }
+
+    /// All tests of all numbers of threads with one session.
+    fn session(&mut self, session: &mut Session<'_>, (n_batch, n_ubatch): (usize, usize)) -> Result<()> {
+        let pools = self.pools;
+        for pool in pools {
+            let n_threads = pool.current_num_threads();
+            self.bandwidth(pool);
+            let settings = *session.settings();
+            let config = Config {
+                n_threads,
+                n_batch,
+                n_ubatch,
+                type_k: settings.type_k,
+                type_v: settings.type_v,
+            };
+            let mut runner = Runner::new(session, n_batch);
+            for test in &self.plan.tests {
+                let mut measured = pool.install(|| measure(&mut runner, self.plan, config, *test))?;
+                measured.model = self.results.models.len() - 1;
+                if test.n_prompt == 0 {
+                    let traffic = Traffic::of(runner.model(), &settings, test.n_depth, test.n_gen);
+                    measured.traffic = Some(traffic);
+                }
+                self.take(measured)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, mut measured: Measured) -> Result<()> {
+        let n_cores = self.results.n_cores;
+        let interval = measured.interval;
+        measured.contended =
+            interval.map_or(Vec::new(), |i| i.contention(measured.config.n_threads, n_cores));
+        self.results.measured.push(measured);
+        let done = self.results.measured.len();
+        let measured = &self.results.measured[done - 1];
+        if !self.args.talk.quiet {
+            say(&format!(
+                "{done} of {}: {}",
+                self.plan.n_runs(),
+                self.results.line(measured)
+            ));
+        }
+        self.output.one(&self.results, measured)
+    }
+
+    /// Measures the memory once for each number of threads.
+    fn bandwidth(&mut self, pool: &ThreadPool) {
+        let n_threads = pool.current_num_threads();
+        let known = self.results.bandwidths.iter().any(|b| b.n_threads == n_threads);
+        let generates = self.plan.tests.iter().any(|t| t.n_prompt == 0);
+        if known || self.args.no_bandwidth || !generates {
+            return;
+        }
+        let measured: Option<Bandwidth> = pool.install(bandwidth::measure);
+        self.results.bandwidths.extend(measured);
     }
 }
 
-/// The `SplitMix64` sequence, so that every run measures the same tokens.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> u32 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % n as u64) as u32
+/// Warm-up and repetitions of one test.
+fn measure(
+    runner: &mut Runner<'_, '_>,
+    plan: &Plan,
+    config: Config,
+    test: Test,
+) -> std::result::Result<Measured, Failure> {
+    let repetitions = plan.repetitions as usize;
+    // A sweep goes on with the same weights: its first step has warmed them up.
+    let warmup = if plan.warmup && (plan.sweep.is_none() || test.n_depth == 0) {
+        let mut series = u64::from(u32::MAX);
+        let mut once = || {
+            series -= 1;
+            runner.once(&test, series)
+        };
+        Some(warm_up(&mut once)?)
+    } else {
+        None
+    };
+    let watch = Watch::start();
+    let runs = warmup.map_or(1, |w| w.runs());
+    // Every run has its own tokens, as another prompt would; the last ones are those that a longer context begins
+    // with.
+    let mut series = repetitions as u64 * u64::from(runs);
+    let mut seconds = Vec::with_capacity(repetitions);
+    for _ in 0..repetitions {
+        let mut sum = 0.0;
+        for _ in 0..runs {
+            series -= 1;
+            sum += runner.once(&test, series)?;
+        }
+        seconds.push(sum / f64::from(runs));
     }
+    Ok(Measured {
+        model: 0,
+        config,
+        test,
+        warmup,
+        runs,
+        seconds,
+        traffic: None,
+        interval: watch.stop(),
+        contended: Vec::new(),
+    })
 }

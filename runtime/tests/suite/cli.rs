@@ -6,7 +6,6 @@ use std::process::{Command, Output};
 use crate::common::{Random, Tiny, write};
 
 pub(crate) const PERPLEXITY: &str = env!("CARGO_BIN_EXE_gguf-perplexity");
-const BENCH: &str = env!("CARGO_BIN_EXE_gguf-bench");
 
 /// A folder with a model and a text of some chunks of 32 tokens.
 pub(crate) struct Work {
@@ -79,53 +78,3 @@ pub(crate) fn error(output: &Output, code: i32) -> String {
     lines[0].to_owned()
 }
 
-#[test]
-fn bench_measures_both_tests() {
-    let work = Work::new(&Tiny::new());
-    let args = [
-        "-m",
-        "tiny.gguf",
-        "-p",
-        "40",
-        "-n",
-        "6",
-        "-r",
-        "3",
-        "-t",
-        "2",
-        "-ub",
-        "16",
-    ];
-    let table = ok(&work.run(BENCH, &args));
-    for part in ["tiny (qwen3moe)", "pp40", "tg6", "t/s", "load average"] {
-        assert!(table.contains(part), "no {part} in {table}");
-    }
-    let json = ok(&work.run(BENCH, &[args.as_slice(), &["--json"]].concat()));
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    for (kind, test) in ["pp", "tg"].iter().zip(json["tests"].as_array().unwrap()) {
-        let rates: Vec<f64> = test["tokens_per_second"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|r| r.as_f64().unwrap())
-            .collect();
-        assert_eq!(rates.len(), 3);
-        assert!(rates.iter().all(|r| *r > 0.0));
-        assert_eq!(json[kind], test["median"]);
-        assert!(test["min"].as_f64() <= test["median"].as_f64());
-        assert!(test["median"].as_f64() <= test["max"].as_f64());
-    }
-    assert_eq!(json["threads"], 2);
-    let only = ok(&work.run(
-        BENCH,
-        &["-m", "tiny.gguf", "-p", "0", "-n", "2", "-r", "1", "--json"],
-    ));
-    let only: serde_json::Value = serde_json::from_str(&only).unwrap();
-    assert!(only["pp"].is_null() && only["tests"].as_array().unwrap().len() == 1);
-    let e = error(&work.run(BENCH, &["-m", "tiny.gguf", "-p", "0", "-n", "0"]), 2);
-    assert!(e.contains("nothing to measure"), "{e}");
-    assert_eq!(
-        work.run(BENCH, &["-m", "tiny.gguf", "-r", "0"]).status.code(),
-        Some(2)
-    );
-}
