@@ -45,6 +45,8 @@
 //! contexts, and settings that need more memory than there is. There is no sampling, no server and no GPU.
 
 pub mod bench;
+pub mod chat;
+pub mod chunks;
 mod bind;
 pub mod chunks;
 mod error;
@@ -61,12 +63,16 @@ pub mod options;
 pub mod perplexity;
 mod recurrent;
 mod routing;
+pub mod run;
+mod sampler;
 mod session;
 mod tokenizer;
 
+pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Result};
 pub use kv::KvType;
 pub use model::Model;
 pub use observe::{Input, Observe};
+pub use sampler::{Sampler, SamplerSettings};
 pub use session::{Compute, Logits, LogitsSink, MemoryPlan, Session, Settings, Token};
 pub use tokenizer::{TokenRole, Tokenizer};

@@ -34,6 +34,7 @@ pub enum Unit {
     Bytes,
     Chunks,
     Tensors,
+    Tokens,
 }
 
 impl Unit {
@@ -44,6 +45,7 @@ impl Unit {
             }
             Self::Chunks => "{prefix} [{bar:30}] {pos} of {len} chunks, {per_sec}, {eta} left",
             Self::Tensors => "{prefix} [{bar:30}] {pos} of {len} tensors, {per_sec}, {eta} left",
+            Self::Tokens => "{prefix} [{bar:30}] {pos} of {len} tokens, {per_sec}, {eta} left",
         }
     }
 
@@ -52,6 +54,7 @@ impl Unit {
             Self::Bytes => human_bytes(n),
             Self::Chunks => count(n, "chunk"),
             Self::Tensors => count(n, "tensor"),
+            Self::Tokens => count(n, "token"),
         }
     }
 
@@ -60,6 +63,7 @@ impl Unit {
             Self::Bytes => format!("{}/s", human_bytes(per_second as u64)),
             Self::Chunks => format!("{per_second:.2} chunks/s"),
             Self::Tensors => format!("{per_second:.2} tensors/s"),
+            Self::Tokens => format!("{per_second:.2} tokens/s"),
         }
     }
 }
