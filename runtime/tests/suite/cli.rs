@@ -62,7 +62,7 @@ fn text(n_words: usize) -> String {
     chosen.collect::<Vec<_>>().join(" ")
 }
 
-fn ok(output: &Output) -> String {
+pub(crate) fn ok(output: &Output) -> String {
     assert!(
         output.status.success(),
         "{}",
@@ -72,7 +72,7 @@ fn ok(output: &Output) -> String {
 }
 
 /// The one line `error: ..` of a run that must fail with this code.
-fn error(output: &Output, code: i32) -> String {
+pub(crate) fn error(output: &Output, code: i32) -> String {
     let talk = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(output.status.code(), Some(code), "{talk}");
     let lines: Vec<&str> = talk.lines().filter(|l| l.starts_with("error: ")).collect();

@@ -7,5 +7,6 @@ mod common;
 mod forward;
 mod model;
 mod naive;
+mod run;
 mod tokenizer;
 mod vocabularies;
