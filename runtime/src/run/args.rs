@@ -192,15 +192,15 @@ impl SamplingArgs {
 #[command(next_help_heading = "Prompt cache")]
 pub(super) struct CacheArgs {
     /// State of the prompt: read if it is there, such that only what differs is evaluated, and written
-    #[arg(id = "prompt_cache", long, value_name = "FILE")]
+    #[arg(id = "prompt_cache", long = "prompt-cache", value_name = "FILE")]
     pub(super) path: Option<PathBuf>,
     /// Write the state of what was generated, too
-    #[arg(id = "prompt_cache_all", long, requires = "prompt_cache")]
+    #[arg(id = "prompt_cache_all", long = "prompt-cache-all", requires = "prompt_cache")]
     pub(super) all: bool,
     /// Only read the state
     #[arg(
         id = "prompt_cache_ro",
-        long,
+        long = "prompt-cache-ro",
         requires = "prompt_cache",
         conflicts_with = "prompt_cache_all"
     )]

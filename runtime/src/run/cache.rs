@@ -53,12 +53,18 @@ struct Head {
 impl<'a> Cache<'a> {
     pub(super) fn new(args: &'a Args, path: &'a Path, model: &Model, settings: &Settings) -> Result<Self> {
         let shards = model.file().parts().iter().map(|p| p.path().to_owned());
+        let inputs: Vec<PathBuf> = shards.collect();
+        if !args.cache.read_only {
+            // Told before the prompt is evaluated.
+            let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+            AtomicFile::check_all(&[(path.to_owned(), 0)], true, &inputs)?;
+        }
         Ok(Self {
             path,
             model: digest(model)?,
             settings: text(settings),
             force: args.output.force && !args.cache.read_only,
-            inputs: shards.collect(),
+            inputs,
             n_vocab: model.spec().n_vocab,
             holds: None,
         })

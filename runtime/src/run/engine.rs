@@ -98,13 +98,12 @@ impl<'m> Engine<'m> {
     /// Drops what is behind `n` tokens and returns how many are left: fewer, where the model's state cannot go
     /// back that far.
     fn keep(&mut self, n: usize) -> usize {
-        let n = if n < self.ids.len() {
+        let mut n = n;
+        if n < self.ids.len() {
             self.logits.clear();
             self.session.truncate(SEQ, n);
-            n
-        } else {
-            n
-        };
+            n = self.session.n_past(SEQ);
+        }
         self.ids.truncate(n);
         n
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::args::Args;
 use super::start;
-use crate::{Error, Logits, Model, Session, Token};
+use crate::{Error, Logits, Session, Token};
 
 /// Evaluates the ids of a file and writes the logits behind each of them.
 pub(super) fn run(args: &Args, from: &Path, to: &Path) -> Result<()> {
@@ -18,7 +18,7 @@ pub(super) fn run(args: &Args, from: &Path, to: &Path) -> Result<()> {
     let in_file = |what: String| Failure::Input(format!("`{}`: {what}", from.display()));
     let ids = parse(&text).map_err(in_file)?;
     drop(text);
-    let model = Model::open(&args.model)?;
+    let model = start::open(args)?;
     let n_vocab = model.spec().n_vocab;
     if let Some(i) = ids.iter().position(|&id| id as usize >= n_vocab) {
         let found = ids[i];

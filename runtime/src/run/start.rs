@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use gguf::key;
 use gguf_cli::{Failure, Result, say};
 
 use super::args::Args;
@@ -71,7 +72,7 @@ fn write(args: &Args) -> Result<()> {
         return Err(Failure::Usage(line.into()));
     }
     let stops = stops(args)?;
-    let model = Model::open(&args.model)?;
+    let model = open(args)?;
     let tokenizer = model.tokenizer()?;
     let template = converse
         .then(|| chat::template(args, &model, &tokenizer))
@@ -99,11 +100,19 @@ fn write(args: &Args) -> Result<()> {
     match (template, text) {
         (Some(template), text) => chat::run(args, &mut run, &template, text),
         (None, text) => {
+            if model.file().metadata.contains(key::CHAT_TEMPLATE) && !args.chat.no_chat && !args.talk.quiet {
+                say("notice: the text goes to the model as it is; `--chat` takes it for a message");
+            }
             let text = text.unwrap_or_default();
             let turn = run.turn(&input::encode(&tokenizer, &text)?)?;
             run.report(&text, &turn)
         }
     }
+}
+
+/// The model.
+pub(super) fn open(args: &Args) -> Result<Model> {
+    Ok(Model::open(&args.model)?)
 }
 
 /// What the command line says of the session.

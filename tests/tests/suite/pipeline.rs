@@ -290,6 +290,7 @@ fn programs_say_what_is_wrong_in_one_line_and_write_nothing() {
         ("gguf-perplexity", &["-m", s(&cut), "-f", s(&text)], 1),
         ("gguf-imatrix", &["-m", s(&cut), "-f", s(&text), "-o", s(&out)], 1),
         ("gguf-bench", &["-m", s(&cut)], 1),
+        ("gguf-run", &["-m", s(&cut), "-p", "a text"], 1),
         ("gguf-bench", &["-m", s(&bf16), "-t", "100000"], 2),
         ("gguf-quantize", &[s(&cut), s(&out), "Q8_0"], 1),
         ("gguf-inspect", &["check", s(&cut)], 1),
