@@ -258,6 +258,20 @@ fn outputs_are_sound_and_private() {
 }
 
 #[test]
+fn greedy_text_is_the_reference_s() {
+    let text = std::fs::read_to_string(data("golden/greedy.json")).expect("golden data is here");
+    let golden: Value = serde_json::from_str(&text).expect("golden data is JSON");
+    let bf16 = Work::get().bf16();
+    for case in golden.as_array().expect("a list of prompts") {
+        let prompt = case["prompt"].as_str().expect("a prompt");
+        let line = ["-m", s(&bf16), "-p", prompt, "-n", "32", "--temp", "0", "--ignore-eos", "--json"];
+        let found = run_json("gguf-run", &line);
+        assert_eq!(found["text"], case["text"], "{prompt}");
+        assert_eq!(found["n_generated"], 32, "{prompt}");
+    }
+}
+
+#[test]
 fn programs_say_what_is_wrong_in_one_line_and_write_nothing() {
     let work = Work::get();
     let (bf16, none, out) = (work.bf16(), work.path("none"), work.path("not-written.gguf"));
