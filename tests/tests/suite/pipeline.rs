@@ -264,7 +264,17 @@ fn greedy_text_is_the_reference_s() {
     let bf16 = Work::get().bf16();
     for case in golden.as_array().expect("a list of prompts") {
         let prompt = case["prompt"].as_str().expect("a prompt");
-        let line = ["-m", s(&bf16), "-p", prompt, "-n", "32", "--temp", "0", "--ignore-eos", "--json"];
+        let line = [
+            "-m",
+            s(&bf16),
+            "-p",
+            prompt,
+            "-n",
+            "32",
+            "--temp",
+            "0",
+            "--ignore-eos",
+        ];
         let found = run_json("gguf-run", &line);
         assert_eq!(found["text"], case["text"], "{prompt}");
         assert_eq!(found["n_generated"], 32, "{prompt}");
