@@ -114,8 +114,8 @@ pub(super) struct LengthArgs {
     /// End in front of this text, which is left out; may be given several times
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(super) reverse_prompt: Vec<String>,
-    /// Print control tokens, too
-    #[arg(long, visible_alias = "sp")]
+    /// Print control tokens, too (short: -sp)
+    #[arg(long, alias = "sp")]
     pub(super) special: bool,
 }
 
