@@ -71,5 +71,8 @@ for t in "${types[@]}"; do
     measure "$t+imatrix" "$out/$t+imatrix.gguf"
 done
 
+say "gguf-run: a text continued, by the likeliest token"
+"$bin/gguf-run" -m "$out/bf16.gguf" --no-chat -p "The council met at the" -n 40 --temp 0 -t "$threads"
+
 say "Result: bytes, bits per weight, perplexity and KL divergence from BF16 on $evaluation, tokens per second ($threads threads)"
 cat "$out/table.txt"

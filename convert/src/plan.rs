@@ -343,7 +343,7 @@ fn with_vocab_size(arch: &Architecture, params: &Metadata, n_rows: u64) -> Resul
     let mut params = params.clone();
     params.set(format!("{}.vocab_size", arch.name), Value::U64(n_rows));
     let hparams = HParams::from_gguf(arch.name, &params).map_err(of_config)?;
-    (arch.forward)(&hparams).map_err(of_config)?;
+    arch.model(&hparams).map_err(of_config)?;
     Ok(hparams)
 }
 

@@ -115,6 +115,22 @@ pub enum Error {
         /// Where, expected and found.
         what: String,
     },
+    /// A chat template that cannot be used or does not take the messages.
+    #[error("chat template{place}: {what}")]
+    Template {
+        /// `, line 3`, where it is known.
+        place: Box<str>,
+        /// What is wrong.
+        what: Box<str>,
+    },
+    /// A token cannot be chosen from logits of which one is no number.
+    #[error("the logit of token {token} is {value}; the model file is damaged or its type loses too much")]
+    Logit {
+        /// Id of the token.
+        token: usize,
+        /// The value.
+        value: f32,
+    },
     /// The model computed a logit that is no finite number.
     #[error(
         "chunk {chunk}, position {pos}: the logit of token {token} is {value}; the model file is damaged or \

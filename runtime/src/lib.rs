@@ -1,4 +1,4 @@
-//! CPU inference over GGUF files, and the programs that measure with it: `gguf-perplexity` and `gguf-bench`.
+//! CPU inference over GGUF files, and the programs over it: `gguf-run`, `gguf-perplexity` and `gguf-bench`.
 //!
 //! A [`Model`] is a mapped file bound to the description of its architecture in `gguf-models`. Opening it looks
 //! up every tensor that the description expects, checks shapes and types, and reports all that is wrong in one
@@ -12,8 +12,12 @@
 //! beforehand. An [`Observe`] sees the activations in front of every matrix product; importance matrices are
 //! collected that way.
 //!
+//! A [`Sampler`] chooses the next token from a row of logits: greedy, or by temperature, top-k, top-p, min-p and
+//! penalties, with the same tokens for a seed on every machine. A [`ChatTemplate`] makes of [`Message`]s the text
+//! that the model was trained on.
+//!
 //! ```no_run
-//! use gguf_runtime::{Model, Session, Settings, Token, Tokenizer};
+//! use gguf_runtime::{Model, Sampler, SamplerSettings, Session, Settings, Token};
 //!
 //! let model = Model::open("model.gguf".as_ref())?;
 //! let tokenizer = model.tokenizer()?;
@@ -23,8 +27,12 @@
 //! let batch: Vec<Token> = ids.iter().enumerate().map(token).collect();
 //! let logits = Session::new(&model, Settings::default())?.decode(&batch)?;
 //! assert_eq!(logits.len(), model.spec().n_vocab);
+//! let next = Sampler::new(SamplerSettings::greedy())?.sample(&logits)?;
+//! println!("{}", tokenizer.decode(&[next]));
 //! # Ok::<(), gguf_runtime::Error>(())
 //! ```
+//!
+//! `examples/generate.rs` continues a text, `examples/observe.rs` looks at the input of every product.
 //!
 //! A [`Tokenizer`] needs the metadata alone. It reads the four families that files name: BPE behind one of some
 //! sixty pre-tokenizers, SPM, UGM and WPM; [`TokenRole`] names what special tokens are for. Ids are those of the
@@ -42,10 +50,12 @@
 //! Refused, with the name of what is at fault: big-endian files, unknown architectures, tensors that are
 //! missing, superfluous, misshapen or of a type without a decoder, vocabularies of an unknown family (BPE, SPM,
 //! UGM and WPM are known) or pre-tokenizer, token ids beyond the vocabulary, positions that leave a gap, full
-//! contexts, and settings that need more memory than there is. There is no sampling, no server and no GPU.
+//! contexts, and settings that need more memory than there is. A logit that is not a finite number is
+//! never sampled from. There is no server and no GPU.
 
 pub mod bench;
 mod bind;
+pub mod chat;
 pub mod chunks;
 mod error;
 mod ffn;
@@ -61,12 +71,16 @@ pub mod options;
 pub mod perplexity;
 mod recurrent;
 mod routing;
+pub mod run;
+mod sampler;
 mod session;
 mod tokenizer;
 
+pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Result};
 pub use kv::KvType;
 pub use model::Model;
 pub use observe::{Input, Observe};
+pub use sampler::{Sampler, SamplerSettings};
 pub use session::{Compute, Logits, LogitsSink, MemoryPlan, Session, Settings, Token};
 pub use tokenizer::{TokenRole, Tokenizer};

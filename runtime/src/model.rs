@@ -320,7 +320,7 @@ fn describe(metadata: &Metadata) -> Result<(&'static Architecture, HParams, Mode
     let arch = arch::by_name(name)?;
     let hparams = HParams::from_gguf(arch.name, metadata)?;
     effects::check(arch, metadata)?;
-    let spec = (arch.forward)(&hparams)?;
+    let spec = arch.model(&hparams)?;
     Ok((arch, hparams, spec))
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn parse_compute(text: &str) -> Result<Compute, String> {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct UbatchArgs {
     /// Tokens that go through the layers together (short: -ub)
-    #[arg(long, alias = "ub", value_name = "N", default_value_t = 512)]
+    #[arg(long, aliases = ["ub", "ubatch"], value_name = "N", default_value_t = 512)]
     pub ubatch_size: usize,
 }
 

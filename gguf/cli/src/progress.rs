@@ -35,6 +35,7 @@ pub enum Unit {
     Chunks,
     Tasks,
     Tensors,
+    Tokens,
 }
 
 impl Unit {
@@ -46,6 +47,7 @@ impl Unit {
             Self::Chunks => "{prefix} [{bar:30}] {pos} of {len} chunks, {per_sec}, {eta} left{msg}",
             Self::Tasks => "{prefix} [{bar:30}] {pos} of {len} tasks, {per_sec}, {eta} left{msg}",
             Self::Tensors => "{prefix} [{bar:30}] {pos} of {len} tensors, {per_sec}, {eta} left{msg}",
+            Self::Tokens => "{prefix} [{bar:30}] {pos} of {len} tokens, {per_sec}, {eta} left{msg}",
         }
     }
 
@@ -55,6 +57,7 @@ impl Unit {
             Self::Chunks => count(n, "chunk"),
             Self::Tasks => count(n, "task"),
             Self::Tensors => count(n, "tensor"),
+            Self::Tokens => count(n, "token"),
         }
     }
 
@@ -64,6 +67,7 @@ impl Unit {
             Self::Chunks => format!("{per_second:.2} chunks/s"),
             Self::Tasks => format!("{per_second:.2} tasks/s"),
             Self::Tensors => format!("{per_second:.2} tensors/s"),
+            Self::Tokens => format!("{per_second:.2} tokens/s"),
         }
     }
 }

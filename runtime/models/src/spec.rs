@@ -4,7 +4,7 @@
 //! What stands in a file beside a matrix (a bias, a factor of its product) is part of the product wherever a
 //! matrix is named here, and needs no word of its own.
 
-use crate::Role;
+use crate::{Error, Result, Role};
 
 /// Root-mean-square norm: `y = x / sqrt(mean(x^2) + eps) * weight`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -369,4 +369,68 @@ pub struct ModelSpec {
     pub logit_scale: f32,
     /// Logits become `cap * tanh(logit / cap)`; 0 for none.
     pub logit_softcap: f32,
+}
+
+impl ModelSpec {
+    /// Checks that no part of a layer is empty and that sizes fit each other.
+    ///
+    /// # Errors
+    /// The first that does not; it names the architecture and the layer.
+    pub(crate) fn check(&self, arch: &str) -> Result<()> {
+        for (il, layer) in self.layers.iter().enumerate() {
+            let at_least_one = |what: &str, sizes: &[usize]| {
+                if sizes.iter().all(|n| *n > 0) {
+                    return Ok(());
+                }
+                let object = format!("metadata of architecture `{arch}`: {what} of layer {il}");
+                Err(Error::mismatch(
+                    object,
+                    "sizes of at least 1",
+                    format!("{sizes:?}"),
+                ))
+            };
+            match layer.mixer {
+                Mixer::Gqa(g) => g.check(arch, il)?,
+                Mixer::Mla(m) => at_least_one(
+                    "keys without position, latent vector, values and heads",
+                    &[m.n_nope, m.kv_lora_rank, m.head_dim_v, m.n_head],
+                )?,
+                Mixer::DeltaNet(d) => {
+                    at_least_one(
+                        "heads, their elements and the convolution",
+                        &[d.n_head_k, d.n_head_v, d.head_dim_k, d.head_dim_v, d.n_conv],
+                    )?;
+                    if !d.n_head_v.is_multiple_of(d.n_head_k) {
+                        return Err(Error::mismatch(
+                            format!("metadata key `{arch}.ssm.time_step_rank`"),
+                            format!("a multiple of the group count {}", d.n_head_k),
+                            d.n_head_v,
+                        ));
+                    }
+                }
+            }
+            match layer.ffn {
+                Ffn::Dense(d) => at_least_one("the feed-forward width", &[d.n_ff])?,
+                Ffn::Moe(m) => at_least_one(
+                    "experts, experts used and their width",
+                    &[m.n_expert, m.n_used, m.n_ff],
+                )?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Gqa {
+    /// Gates are multiplied with values, so both have one length.
+    fn check(&self, arch: &str, il: usize) -> Result<()> {
+        if self.gated && self.head_dim_k != self.head_dim_v {
+            return Err(Error::mismatch(
+                format!("metadata key `{arch}.attention.value_length`, layer {il}"),
+                format!("the key length {}", self.head_dim_k),
+                self.head_dim_v,
+            ));
+        }
+        Ok(())
+    }
 }

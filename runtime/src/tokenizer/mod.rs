@@ -53,6 +53,8 @@ pub struct Tokenizer {
     vocabulary: Vocabulary,
     partition: Partition,
     roles: Roles,
+    /// Tokens behind which nothing is generated, ascending.
+    ends: Vec<u32>,
     /// Tokens around every text.
     leading: Option<u32>,
     trailing: Option<u32>,
@@ -119,6 +121,7 @@ impl Tokenizer {
                 Family::Wpm => true,
             },
             partition: Partition::new(&vocabulary),
+            ends: roles.ends(&vocabulary),
             model,
             vocabulary,
             roles,
@@ -143,6 +146,21 @@ impl Tokenizer {
     /// The end-of-sequence token.
     pub fn eos(&self) -> Option<u32> {
         self.role(TokenRole::Eos)
+    }
+
+    /// The tokens that end what a model writes, ascending: ends of the sequence, of a turn, of a message.
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// Whether a token is a mark that text never means.
+    pub fn is_control(&self, id: u32) -> bool {
+        self.vocabulary.kinds.get(id as usize) == Some(&Kind::Control)
+    }
+
+    /// The token's text as the file has it, in the alphabet of its family.
+    pub fn token_text(&self, id: u32) -> Option<&str> {
+        self.vocabulary.texts.get(id as usize).map(|text| &**text)
     }
 
     /// The token that [`Self::encode`] puts in front with `add_special`.
@@ -198,8 +216,8 @@ impl Tokenizer {
         out
     }
 
-    /// Appends the bytes that a token stands for.
-    pub(crate) fn append_bytes(&self, id: u32, out: &mut Vec<u8>) {
+    /// Appends the bytes that a token stands for, as they are behind other tokens. They need not be whole UTF-8.
+    pub fn append_bytes(&self, id: u32, out: &mut Vec<u8>) {
         let Some(text) = self.vocabulary.texts.get(id as usize) else {
             return;
         };

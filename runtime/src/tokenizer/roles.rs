@@ -64,6 +64,19 @@ const ENDS_OF_TURN: &[&str] = &[
     "<end_of_utterance>",
 ];
 
+/// Ends of a reply with parts of its own, and of a call in one.
+const ENDS_OF_REPLY: [&str; 2] = ["<|return|>", "<|call|>"];
+
+/// Roles behind which nothing is generated.
+const ENDING_ROLES: &[TokenRole] = &[
+    TokenRole::Eos,
+    TokenRole::Eot,
+    TokenRole::Eom,
+    TokenRole::FimPad,
+    TokenRole::FimRepository,
+    TokenRole::FimSeparator,
+];
+
 const END_OF_MESSAGE: &str = "<|eom_id|>";
 
 const ROWS: &[Row] = &[
@@ -172,6 +185,24 @@ impl Roles {
             found.extend(id.map(|id| (row.role, id)));
         }
         Ok(Self(found))
+    }
+
+    /// The tokens that end what a model writes: those of the roles, and every control token whose text says so.
+    pub(super) fn ends(&self, vocabulary: &Vocabulary) -> Vec<u32> {
+        let control = |text: &&str| {
+            let id = vocabulary.id(text)?;
+            (vocabulary.kinds[id as usize] == Kind::Control).then_some(id)
+        };
+        let by_role = ENDING_ROLES.iter().filter_map(|&role| self.id(role));
+        let texts = ENDS_OF_TURN.iter().chain(&ENDS_OF_REPLY).chain([&END_OF_MESSAGE]);
+        let mut ends: Vec<u32> = by_role.chain(texts.filter_map(control)).collect();
+        // Where these two end replies (gpt-oss), `<|end|>` stands between the parts of one.
+        if ENDS_OF_REPLY.iter().all(|text| control(text).is_some()) {
+            ends.retain(|&id| Some(id) != vocabulary.id("<|end|>"));
+        }
+        ends.sort_unstable();
+        ends.dedup();
+        ends
     }
 
     /// The token of a role.

@@ -77,4 +77,3 @@ pub(crate) fn error(output: &Output, code: i32) -> String {
     assert_eq!(lines.len(), 1, "{talk}");
     lines[0].to_owned()
 }
-

@@ -10,6 +10,7 @@ mod forward;
 mod model;
 mod naive;
 mod perplexity;
+mod run;
 mod tasks;
 mod tokenizer;
 mod vocabularies;

@@ -18,6 +18,7 @@ fn command_lines() -> Vec<(&'static str, Vec<String>)> {
             line(&["-m", "absent.gguf", "-f", "absent.txt"]),
         ),
         ("gguf-bench", line(&["-m", "absent.gguf"])),
+        ("gguf-run", line(&["-m", "absent.gguf", "-p", "a text"])),
     ]
 }
 

@@ -262,6 +262,7 @@ fn commands<'a>(m: &'a str, out: &'a str, text: &'a str) -> Vec<(&'static str, V
         ("gguf-perplexity", vec!["-m", m, "-f", text]),
         ("gguf-imatrix", vec!["-m", m, "-f", text, "-o", out]),
         ("gguf-bench", vec!["-m", m]),
+        ("gguf-run", vec!["-m", m, "-p", "a text", "--prompt-cache", out]),
     ]
 }
 

@@ -258,6 +258,30 @@ fn outputs_are_sound_and_private() {
 }
 
 #[test]
+fn greedy_text_is_the_reference_s() {
+    let text = std::fs::read_to_string(data("golden/greedy.json")).expect("golden data is here");
+    let golden: Value = serde_json::from_str(&text).expect("golden data is JSON");
+    let bf16 = Work::get().bf16();
+    for case in golden.as_array().expect("a list of prompts") {
+        let prompt = case["prompt"].as_str().expect("a prompt");
+        let line = [
+            "-m",
+            s(&bf16),
+            "-p",
+            prompt,
+            "-n",
+            "32",
+            "--temp",
+            "0",
+            "--ignore-eos",
+        ];
+        let found = run_json("gguf-run", &line);
+        assert_eq!(found["text"], case["text"], "{prompt}");
+        assert_eq!(found["n_generated"], 32, "{prompt}");
+    }
+}
+
+#[test]
 fn programs_say_what_is_wrong_in_one_line_and_write_nothing() {
     let work = Work::get();
     let (bf16, none, out) = (work.bf16(), work.path("none"), work.path("not-written.gguf"));
@@ -290,6 +314,7 @@ fn programs_say_what_is_wrong_in_one_line_and_write_nothing() {
         ("gguf-perplexity", &["-m", s(&cut), "-f", s(&text)], 1),
         ("gguf-imatrix", &["-m", s(&cut), "-f", s(&text), "-o", s(&out)], 1),
         ("gguf-bench", &["-m", s(&cut)], 1),
+        ("gguf-run", &["-m", s(&cut), "-p", "a text"], 1),
         ("gguf-bench", &["-m", s(&bf16), "-t", "100000"], 2),
         ("gguf-quantize", &[s(&cut), s(&out), "Q8_0"], 1),
         ("gguf-inspect", &["check", s(&cut)], 1),

@@ -263,7 +263,7 @@ fn value_rows(h: &HParams) -> Heads {
     }
 }
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let (n_nope, head_dim_v) = head_dims(h);
     // Multiplied with 0.1 once more than needed, as the reference has it.
     let log_multiplier = h.yarn_log_multiplier.unwrap_or(0.0) / 0.1;
@@ -307,14 +307,14 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         shared: passes::shared(h.n_ff_exp * h.n_expert_shared),
         ..passes::moe(h, h.n_ff_exp)
     };
-    Ok(passes::model(h, |il| {
+    passes::model(h, |il| {
         let ffn = if il < h.n_layer_dense || h.n_expert == 0 {
             Ffn::Dense(passes::dense(h))
         } else {
             Ffn::Moe(experts)
         };
         passes::layer(h, Mixer::Mla(attention), ffn)
-    }))
+    })
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -6,7 +6,7 @@ use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
 use crate::hparams::{self, Row};
 use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, RopeKind};
-use crate::{HParams, Result, Role};
+use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "dots1",
@@ -41,7 +41,7 @@ static OWN: &[Row] = &[
 /// Checkpoints without the setting are the first ones, whose code has a sigmoid.
 static EXPLICIT: &[Row] = &[hparams::EXPERT_GATING_FUNC.computed(|_| Ok(Some("sigmoid".into())))];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         rope: Some(passes::rope(h, RopeKind::Neox)),
         qk_norm: Some(passes::head_norm(h)),
@@ -52,14 +52,14 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         shared: passes::shared(h.n_ff_exp * h.n_expert_shared),
         ..passes::moe(h, h.n_ff_exp)
     };
-    Ok(passes::model(h, |il| {
+    passes::model(h, |il| {
         let ffn = if il < h.n_layer_dense {
             Ffn::Dense(passes::dense(h))
         } else {
             Ffn::Moe(experts)
         };
         passes::layer(h, Mixer::Gqa(attention), ffn)
-    }))
+    })
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

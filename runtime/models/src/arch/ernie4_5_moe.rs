@@ -125,7 +125,7 @@ static OWN_TENSORS: &[TensorRule] = &[
     TensorRule::skip("model.mtp_linear_proj.{rest}", Skip::Mtp),
 ];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         rope: Some(passes::rope(h, RopeKind::Norm)),
         ..passes::gqa(h)
@@ -134,14 +134,14 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         shared: passes::shared(h.n_ff_shexp),
         ..passes::moe(h, h.n_ff_exp)
     };
-    Ok(passes::model(h, |il| {
+    passes::model(h, |il| {
         let ffn = if is_dense(h, il) {
             Ffn::Dense(passes::dense(h))
         } else {
             Ffn::Moe(experts)
         };
         passes::layer(h, Mixer::Gqa(attention), ffn)
-    }))
+    })
 }
 
 fn is_dense(h: &HParams, il: usize) -> bool {

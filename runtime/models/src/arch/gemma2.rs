@@ -6,7 +6,7 @@ use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hparams::{self, Row};
 use crate::spec::{Gqa, ModelSpec, RopeKind};
-use crate::{HParams, Result, hf};
+use crate::{HParams, hf};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "gemma2",
@@ -49,7 +49,7 @@ static EXPLICIT: &[Row] = &[
     gemma::ATTENTION_SCALE,
 ];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let rope = passes::rope(h, RopeKind::Neox);
     let model = gemma::forward(h, |il| Gqa {
         rope: Some(rope),
@@ -58,10 +58,10 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         window: passes::window(h, il, 2),
         ..passes::gqa(h)
     });
-    Ok(ModelSpec {
+    ModelSpec {
         logit_softcap: h.final_softcap,
         ..model
-    })
+    }
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

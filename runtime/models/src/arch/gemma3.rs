@@ -6,7 +6,7 @@ use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hparams::{self, Row};
 use crate::spec::{Gqa, ModelSpec, Rope, RopeKind, Window};
-use crate::{HParams, Result, hf};
+use crate::{HParams, hf};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "gemma3",
@@ -49,7 +49,7 @@ static EXPLICIT: &[Row] = &[
     gemma::ATTENTION_SCALE,
 ];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     // Layers with a window have a base of their own, and nothing scales their positions.
     let rope = passes::rope(h, RopeKind::Neox);
     let rope_swa = Rope {
@@ -73,10 +73,10 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
             ..passes::gqa(h)
         }
     });
-    Ok(ModelSpec {
+    ModelSpec {
         logit_softcap: h.final_softcap,
         ..model
-    })
+    }
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -7,7 +7,7 @@ use super::{Architecture, Mtp, TensorExpectation};
 use crate::hf;
 use crate::hparams::{self, Row};
 use crate::spec::{Ffn, Gating, Gqa, LayerSpec, Mixer, ModelSpec, Moe, QkNorm, QkNormWeights, RopeKind};
-use crate::{HParams, Result, Role};
+use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "glm4moe",
@@ -50,7 +50,7 @@ static OWN: &[Row] = &[
     hparams::NEXTN_PREDICT_LAYERS,
 ];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         rope: Some(passes::rope(h, RopeKind::Neox)),
         qk_norm: Some(QkNorm {
@@ -65,7 +65,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         shared: passes::shared(h.n_ff_exp * h.n_expert_shared),
         ..passes::moe(h, h.n_ff_exp)
     };
-    Ok(passes::model(h, |il| {
+    passes::model(h, |il| {
         let ffn = if il < h.n_layer_dense {
             Ffn::Dense(passes::dense(h))
         } else {
@@ -75,7 +75,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
             norm_mid_role: Role::PostAttnNorm,
             ..passes::layer(h, Mixer::Gqa(attention), ffn)
         }
-    }))
+    })
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

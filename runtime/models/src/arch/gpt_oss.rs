@@ -6,7 +6,7 @@ use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Becomes, Cut, Fixed, Piece, TensorRule};
 use crate::hparams::{self, Row};
 use crate::spec::{Activation, Ffn, Gating, Gqa, LayerSpec, Mixer, ModelSpec, Moe, RopeKind};
-use crate::{HParams, Result, Role};
+use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "gpt-oss",
@@ -106,7 +106,7 @@ static RULES: &[TensorRule] = &[
     ),
 ];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let rope = passes::rope(h, RopeKind::Neox);
     let experts = Moe {
         gating: Gating::SoftmaxOfChosen,
@@ -117,7 +117,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         },
         ..passes::moe(h, h.n_ff_exp)
     };
-    Ok(passes::model(h, |il| {
+    passes::model(h, |il| {
         let attention = Gqa {
             rope: Some(rope),
             sinks: true,
@@ -128,7 +128,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
             norm_mid_role: Role::PostAttnNorm,
             ..passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts))
         }
-    }))
+    })
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -6,7 +6,7 @@ use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Cut, Fixed, Piece, TensorRule};
 use crate::hparams::{self, Row, Slot};
 use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, RopeKind};
-use crate::{HParams, Result, Role};
+use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "granitemoe",
@@ -81,7 +81,7 @@ static EXPERTS: &[TensorRule] = &[
     ),
 ];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         rope: Some(passes::rope(h, RopeKind::Norm)),
         ..passes::gqa(h)
@@ -91,13 +91,13 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         ..passes::moe(h, h.n_ff)
     };
     let or_one = |factor: f32| if factor == 0.0 { 1.0 } else { factor };
-    Ok(ModelSpec {
+    ModelSpec {
         embedding_scale: or_one(h.embedding_scale),
         residual_scale: or_one(h.residual_scale),
         // The key has what logits are divided by.
         logit_scale: 1.0 / or_one(h.logit_scale),
         ..passes::model(h, |_| passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts)))
-    })
+    }
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -123,7 +123,7 @@ static OWN_TENSORS: &[TensorRule] = &[
     ),
 ];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         rope: Some(passes::rope(h, RopeKind::Neox)),
         qk_norm: Some(QkNorm {
@@ -136,9 +136,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         shared: passes::shared(h.n_ff_shexp),
         ..passes::moe(h, h.n_ff_exp)
     };
-    Ok(passes::model(h, |_| {
-        passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts))
-    }))
+    passes::model(h, |_| passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts)))
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -7,7 +7,7 @@ use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
 use crate::hparams::{self, Row};
 use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Rope, RopeFactors, RopeKind};
-use crate::{HParams, Result, Role};
+use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "llama",
@@ -40,7 +40,7 @@ static EXPLICIT: &[Row] = &[
     }),
 ];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         rope: Some(Rope {
             factors: RopeFactors::Freqs,
@@ -53,7 +53,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
     } else {
         Ffn::Dense(passes::dense(h))
     };
-    Ok(passes::model(h, |_| passes::layer(h, Mixer::Gqa(attention), ffn)))
+    passes::model(h, |_| passes::layer(h, Mixer::Gqa(attention), ffn))
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

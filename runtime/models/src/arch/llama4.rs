@@ -178,7 +178,7 @@ static EXPERTS: &[TensorRule] = &[
     ),
 ];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let rope = Rope {
         factors: RopeFactors::Freqs,
         ..passes::rope(h, RopeKind::Norm)
@@ -212,7 +212,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         shared: passes::shared(h.n_ff_exp),
         ..passes::moe(h, h.n_ff_exp)
     };
-    Ok(passes::model(h, |il| {
+    passes::model(h, |il| {
         let attention = if is_full(il) {
             Gqa {
                 temperature: Some(temperature),
@@ -232,7 +232,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
             Ffn::Dense(passes::dense(h))
         };
         passes::layer(h, Mixer::Gqa(attention), ffn)
-    }))
+    })
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -7,7 +7,7 @@ use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed, Piece, TensorRule};
 use crate::hparams::{self, Row};
 use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, NormOver, QkNorm, RopeKind};
-use crate::{HParams, Result, Role};
+use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "minimax-m2",
@@ -53,7 +53,7 @@ static BIAS: &[TensorRule] = &[TensorRule::new(
     &[Piece::whole(Role::ExpProbsB)],
 )];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         rope: Some(passes::rope(h, RopeKind::Neox)),
         qk_norm: Some(QkNorm {
@@ -63,9 +63,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         ..passes::gqa(h)
     };
     let experts = passes::moe(h, h.n_ff_exp);
-    Ok(passes::model(h, |_| {
-        passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts))
-    }))
+    passes::model(h, |_| passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts)))
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -145,12 +145,22 @@ pub struct Architecture {
     /// Tensors that are computed from the config, in front of all others.
     pub computed: fn(&Json, &HParams) -> Result<Vec<Computed>>,
     /// The forward pass.
-    pub forward: fn(&HParams) -> Result<ModelSpec>,
+    pub forward: fn(&HParams) -> ModelSpec,
     /// The tensors.
     pub tensors: fn(&HParams) -> Vec<TensorExpectation>,
 }
 
 impl Architecture {
+    /// The forward pass, whose sizes fit each other.
+    ///
+    /// # Errors
+    /// Hyper-parameters that make a part of a layer empty, or parts that do not fit; each names the layer.
+    pub fn model(&self, h: &HParams) -> Result<ModelSpec> {
+        let model = (self.forward)(h);
+        model.check(self.name)?;
+        Ok(model)
+    }
+
     /// Nothing: what an architecture does not say of itself.
     const BASE: Self = Self {
         name: "",
@@ -164,7 +174,11 @@ impl Architecture {
         hf_tensors: &[],
         mtp: |_| Mtp::Absent,
         computed: |_, _| Ok(Vec::new()),
-        forward: |_| Err(Error::mismatch("architecture", "a forward pass", "none")),
+        forward: |h| {
+            passes::model(h, |il| {
+                unreachable!("layer {il} of an architecture without layers")
+            })
+        },
         tensors: |_| Vec::new(),
     };
 }

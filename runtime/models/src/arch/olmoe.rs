@@ -5,7 +5,7 @@ use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
 use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, NormOver, QkNorm, RopeKind};
-use crate::{HParams, Result, Role};
+use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "olmoe",
@@ -32,7 +32,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     ..Architecture::BASE
 };
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         rope: Some(passes::rope(h, RopeKind::Neox)),
         qk_norm: Some(QkNorm {
@@ -45,9 +45,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         norm_weights: h.expert_weights_norm.unwrap_or(false),
         ..passes::moe(h, h.n_ff)
     };
-    Ok(passes::model(h, |_| {
-        passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts))
-    }))
+    passes::model(h, |_| passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts)))
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

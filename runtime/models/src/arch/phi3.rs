@@ -125,7 +125,7 @@ static OWN_TENSORS: &[TensorRule] = &[
     ),
 ];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         fused: true,
         rope: Some(Rope {
@@ -140,9 +140,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         fused: true,
         ..passes::dense(h)
     };
-    Ok(passes::model(h, |_| {
-        passes::layer(h, Mixer::Gqa(attention), Ffn::Dense(dense))
-    }))
+    passes::model(h, |_| passes::layer(h, Mixer::Gqa(attention), Ffn::Dense(dense)))
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -4,7 +4,7 @@ use super::parts::{self, Expect};
 use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, RopeKind};
-use crate::{HParams, Result, Role, hf};
+use crate::{HParams, Role, hf};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "qwen2",
@@ -18,14 +18,14 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     ..Architecture::BASE
 };
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         rope: Some(passes::rope(h, RopeKind::Neox)),
         ..passes::gqa(h)
     };
-    Ok(passes::model(h, |_| {
+    passes::model(h, |_| {
         passes::layer(h, Mixer::Gqa(attention), Ffn::Dense(passes::dense(h)))
-    }))
+    })
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -6,7 +6,7 @@ use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
 use crate::hparams::{self, Row};
 use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Moe, RopeKind, SharedExperts};
-use crate::{HParams, Result, Role};
+use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "qwen2moe",
@@ -39,7 +39,7 @@ static OWN: &[Row] = &[
     hparams::EXPERT_SHARED_FEED_FORWARD_LENGTH.required(),
 ];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         rope: Some(passes::rope(h, RopeKind::Neox)),
         ..passes::gqa(h)
@@ -49,9 +49,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         shared: passes::shared(h.n_ff_shexp).map(|s| SharedExperts { gated: true, ..s }),
         ..passes::moe(h, h.n_ff_exp)
     };
-    Ok(passes::model(h, |_| {
-        passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts))
-    }))
+    passes::model(h, |_| passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts)))
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -5,7 +5,7 @@ use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
 use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, RopeKind};
-use crate::{HParams, Result, Role};
+use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "qwen3",
@@ -29,15 +29,15 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     ..Architecture::BASE
 };
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         rope: Some(passes::rope(h, RopeKind::Neox)),
         qk_norm: Some(passes::head_norm(h)),
         ..passes::gqa(h)
     };
-    Ok(passes::model(h, |_| {
+    passes::model(h, |_| {
         passes::layer(h, Mixer::Gqa(attention), Ffn::Dense(passes::dense(h)))
-    }))
+    })
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

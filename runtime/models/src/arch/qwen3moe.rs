@@ -7,7 +7,7 @@ use crate::effects::Neutral;
 use crate::hf::{self, Fixed};
 use crate::hparams::{self, Row};
 use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, RopeKind};
-use crate::{Error, HParams, Result, Role};
+use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "qwen3moe",
@@ -43,23 +43,14 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
 
 static OWN: &[Row] = &[hparams::EXPERT_FEED_FORWARD_LENGTH.required()];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
-    if h.n_expert == 0 {
-        return Err(Error::mismatch(
-            "metadata key `qwen3moe.expert_count`",
-            "at least 1",
-            "nothing",
-        ));
-    }
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         qk_norm: Some(passes::head_norm(h)),
         rope: Some(passes::rope(h, RopeKind::Neox)),
         ..passes::gqa(h)
     };
     let experts = passes::moe(h, h.n_ff_exp);
-    Ok(passes::model(h, |_| {
-        passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts))
-    }))
+    passes::model(h, |_| passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts)))
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

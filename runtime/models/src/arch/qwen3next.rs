@@ -146,8 +146,7 @@ static OWN_TENSORS: &[TensorRule] = &[
     ),
 ];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
-    check_heads(h)?;
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         gated: true,
         rope: Some(passes::rope(h, RopeKind::Neox)),
@@ -166,7 +165,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
         shared: passes::shared(h.n_ff_shexp).map(|s| SharedExperts { gated: true, ..s }),
         ..passes::moe(h, h.n_ff_exp)
     };
-    Ok(passes::model(h, |il| {
+    passes::model(h, |il| {
         let mixer = if (il + 1).is_multiple_of(h.full_attention_period) {
             Mixer::Gqa(attention)
         } else {
@@ -176,26 +175,7 @@ fn forward(h: &HParams) -> Result<ModelSpec> {
             norm_mid_role: Role::PostAttnNorm,
             ..passes::layer(h, mixer, Ffn::Moe(experts))
         }
-    }))
-}
-
-/// Value heads divide among key heads, and elements among value heads.
-fn check_heads(h: &HParams) -> Result<()> {
-    if !h.ssm_time_step_rank.is_multiple_of(h.ssm_group_count) {
-        return Err(Error::mismatch(
-            "metadata key `qwen3next.ssm.time_step_rank`",
-            format!("a multiple of the group count {}", h.ssm_group_count),
-            h.ssm_time_step_rank,
-        ));
-    }
-    if !h.ssm_inner_size.is_multiple_of(h.ssm_time_step_rank) {
-        return Err(Error::mismatch(
-            "metadata key `qwen3next.ssm.inner_size`",
-            format!("a multiple of the time step rank {}", h.ssm_time_step_rank),
-            h.ssm_inner_size,
-        ));
-    }
-    Ok(())
+    })
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -5,7 +5,7 @@ use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
 use crate::spec::{Ffn, Gqa, LayerSpec, Mixer, ModelSpec, RopeKind};
-use crate::{HParams, Result, Role};
+use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "seed_oss",
@@ -28,15 +28,15 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     ..Architecture::BASE
 };
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
         rope: Some(passes::rope(h, RopeKind::Neox)),
         ..passes::gqa(h)
     };
-    Ok(passes::model(h, |_| LayerSpec {
+    passes::model(h, |_| LayerSpec {
         norm_mid_role: Role::PostAttnNorm,
         ..passes::layer(h, Mixer::Gqa(attention), Ffn::Dense(passes::dense(h)))
-    }))
+    })
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -6,7 +6,7 @@ use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
 use crate::hparams::{self, Row};
 use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, RopeKind};
-use crate::{HParams, Result, Role};
+use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
     name: "smollm3",
@@ -37,15 +37,15 @@ static OWN: &[Row] = &[hparams::VOCAB_SIZE, hparams::ROPE_DIMENSION_COUNT];
 
 static EXPLICIT: &[Row] = &[hparams::ROPE_FREQ_BASE.computed(|_| Ok(Some(2e6.into())))];
 
-fn forward(h: &HParams) -> Result<ModelSpec> {
+fn forward(h: &HParams) -> ModelSpec {
     let rope = passes::rope(h, RopeKind::Norm);
-    Ok(passes::model(h, |il| {
+    passes::model(h, |il| {
         let attention = Gqa {
             rope: (!is_without_positions(il)).then_some(rope),
             ..passes::gqa(h)
         };
         passes::layer(h, Mixer::Gqa(attention), Ffn::Dense(passes::dense(h)))
-    }))
+    })
 }
 
 /// Every fourth layer.

@@ -100,7 +100,7 @@ fn unsound_values_are_refused_by_key() {
 fn the_description_fits_the_hyper_parameters() {
     let h = with(&[]).expect("sound");
     let arch = crate::arch::by_name("qwen3moe").expect("known");
-    let model = (arch.forward)(&h).expect("sound");
+    let model = arch.model(&h).expect("sound");
     assert_eq!(model.layers.len(), 3);
     let tensors = (arch.tensors)(&h);
     assert_eq!(tensors.len(), 3 + 3 * 12);

@@ -1,0 +1,5 @@
+//! `gguf-run`: see `gguf_runtime::run`.
+
+fn main() -> std::process::ExitCode {
+    gguf_runtime::run::main()
+}
