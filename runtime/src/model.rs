@@ -52,6 +52,7 @@ pub(crate) struct QkNormTensors {
 
 /// The matrices in front of grouped-query attention.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each layer")]
 pub(crate) enum QkvWeights {
     /// One for each.
     Apart { q: Tensor, k: Tensor, v: Tensor },
@@ -122,6 +123,7 @@ pub(crate) struct DeltaNetWeights {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each layer")]
 pub(crate) enum MixerWeights {
     Gqa(GqaWeights),
     Mla(MlaWeights),
@@ -160,6 +162,7 @@ pub(crate) struct MoeWeights {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one for each layer")]
 pub(crate) enum FfnWeights {
     Dense(DenseWeights),
     Moe(MoeWeights),

@@ -8,7 +8,7 @@ use crate::{Compute, KvType, Settings};
 /// How exact a run is: `-ctk`, `-ctv`, `--compute`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ExactnessArgs {
-    /// Type of cached keys: f32, f16, bf16, q8_0, q4_0 (short: -ctk)
+    /// Type of cached keys: `f32`, `f16`, `bf16`, `q8_0`, `q4_0` (short: -ctk)
     #[arg(long, alias = "ctk", value_name = "TYPE", default_value_t)]
     pub cache_type_k: KvType,
     /// Type of cached values (short: -ctv)

@@ -106,6 +106,48 @@ fn exact(w: Weights<'_>, x: &Acts) -> Vec<(f64, f64)> {
     out
 }
 
+#[test]
+fn rows_that_cannot_be_taken_in_parts_are_decoded_as_wholes() {
+    let random = &mut Random(5);
+    let formats = registry::all().iter().copied();
+    for format in formats.filter(|f| !f.geometry.is_plain() && f.decode.is_some() && f.holds_weights()) {
+        let (n_cols, n_rows, n) = (1024, 48, 3);
+        let Some(n_bytes) = format.geometry.tensor_bytes(n_cols as u64, 2 * n_rows as u64) else {
+            panic!("{}: {n_rows} rows of {n_cols} elements", format.name);
+        };
+        // Any number made of such bytes is finite.
+        let bytes: Vec<u8> = (0..n_bytes).map(|_| (random.u32() % 0x40) as u8).collect();
+        let mut values = vec![0.0; 2 * n_rows * n_cols];
+        format.decode_rows(n_cols, &bytes, &mut values).unwrap();
+        let w = Weights {
+            compute: Compute::Fast,
+            format,
+            bytes: &bytes,
+            n_cols,
+            n_rows,
+            n_mats: 2,
+        };
+        let mut x = acts(random, n, n_cols);
+        let mut y = vec![0.0; n * n_rows];
+        matmul_grouped(Cpu::best(), w, &mut x, &[2, 0, 1], &[0, 1, 3], &mut y);
+        for (pair, row) in [2, 0, 1].into_iter().enumerate() {
+            let x = &x.rows()[row * n_cols..][..n_cols];
+            let mat = usize::from(pair > 0);
+            for r in 0..n_rows {
+                let w = &values[(mat * n_rows + r) * n_cols..][..n_cols];
+                let products = w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x));
+                let (sum, size) = products.fold((0.0, 0.0), |(s, a), p| (s + p, a + p.abs()));
+                let found = f64::from(y[pair * n_rows + r]);
+                assert!(
+                    (found - sum).abs() <= 1e-5 * size,
+                    "{}: row {r} of matrix {mat} gives {found}, not {sum}",
+                    format.name
+                );
+            }
+        }
+    }
+}
+
 /// Lengths of rows that a type can have.
 fn lengths(format: &Format) -> &'static [usize] {
     match format.geometry.block_elems {
