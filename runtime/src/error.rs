@@ -43,6 +43,12 @@ pub enum Error {
         /// What the file says.
         found: Box<str>,
     },
+    /// A saved state that is not one of this session.
+    #[error("the saved state does not fit: {0}")]
+    State(Box<str>),
+    /// A state cannot be written or read.
+    #[error("the saved state: {0}")]
+    StateIo(std::io::Error),
     /// A text that no tokenizer takes.
     #[error("{0}")]
     Text(Box<str>),

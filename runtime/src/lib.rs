@@ -74,6 +74,7 @@ mod routing;
 pub mod run;
 mod sampler;
 mod session;
+mod state;
 mod tokenizer;
 
 pub use chat::{ChatTemplate, Message};

@@ -86,4 +86,14 @@ impl Recurrent {
             })
         })
     }
+
+    /// Gives sequence `to` the state of sequence `from`.
+    pub(crate) fn copy(&mut self, from: usize, to: usize) {
+        for layer in &mut self.layers {
+            for all in [&mut layer.conv, &mut layer.heads] {
+                let n = all.len() / self.n_seq;
+                all.copy_within(from * n..(from + 1) * n, to * n);
+            }
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Sequences in progress: positions, KV cache and scratch memory.
 
+use std::io::{Read, Write};
+
 use gguf_blocks::Cpu;
 use gguf_models::spec::{DeltaNet, Mixer};
 
@@ -8,6 +10,7 @@ use crate::kv::{self, Heads, KvCache, KvType, KvTypes};
 use crate::model::Model;
 use crate::observe::Observe;
 use crate::recurrent::{self, Recurrent};
+use crate::state::{self, Parts};
 use crate::{Error, Result};
 
 /// What a session has room for.
@@ -222,10 +225,82 @@ impl<'m> Session<'m> {
         self.n_past.fill(0);
     }
 
-    /// Shortens a sequence to its first `n` positions.
-    pub fn truncate(&mut self, seq: usize, n: usize) {
-        let past = &mut self.n_past[seq];
-        *past = (*past).min(u32::try_from(n).unwrap_or(u32::MAX));
+    /// Shortens a sequence to its first `n` positions and returns how many it has then: `n`, all if it has fewer,
+    /// or none where a recurrent state cannot be cut.
+    pub fn truncate(&mut self, seq: usize, n: usize) -> usize {
+        let kept = self.prefix(seq, n);
+        self.n_past[seq] = kept;
+        kept as usize
+    }
+
+    /// Gives sequence `to` the first `n` positions of sequence `from`, in place of its own, and returns how many it
+    /// has then, as [`Session::truncate`] does.
+    pub fn copy_sequence(&mut self, from: usize, to: usize, n: usize) -> usize {
+        let kept = self.prefix(from, n);
+        if from != to {
+            self.kv.copy(from, to, kept as usize);
+            if kept > 0 {
+                self.recurrent.copy(from, to);
+            }
+        }
+        self.n_past[to] = kept;
+        kept as usize
+    }
+
+    /// How many of the first `n` positions of a sequence can be had alone.
+    fn prefix(&self, seq: usize, n: usize) -> u32 {
+        let past = self.n_past[seq];
+        let kept = past.min(u32::try_from(n).unwrap_or(u32::MAX));
+        if kept < past && !self.recurrent.is_empty() {
+            return 0;
+        }
+        kept
+    }
+
+    /// Writes the state of a sequence: its positions, keys, values and recurrent states.
+    ///
+    /// # Errors
+    /// A sequence that the session does not have, and what writing meets.
+    pub fn save_state(&self, seq: usize, to: &mut dyn Write) -> Result<()> {
+        self.check_sequence(seq)?;
+        state::save(
+            Parts {
+                model: self.model,
+                kv: &self.kv,
+                recurrent: &self.recurrent,
+                seq,
+            },
+            self.n_past[seq],
+            to,
+        )
+    }
+
+    /// Gives a sequence the state that [`Session::save_state`] wrote, in place of its own. Reads just as many bytes.
+    ///
+    /// # Errors
+    /// A sequence that the session does not have, a state of another model, of other types of the cache, of more
+    /// positions than there is room for, or damaged. The sequence is empty then.
+    pub fn load_state(&mut self, seq: usize, from: &mut dyn Read) -> Result<()> {
+        self.check_sequence(seq)?;
+        self.n_past[seq] = 0;
+        self.n_past[seq] = state::load(
+            self.model,
+            &mut self.kv,
+            &mut self.recurrent,
+            seq,
+            from,
+        )?;
+        Ok(())
+    }
+
+    fn check_sequence(&self, seq: usize) -> Result<()> {
+        let n_seq = self.settings.n_seq;
+        if seq < n_seq {
+            return Ok(());
+        }
+        Err(Error::State(
+            format!("expected a sequence below {n_seq}, found {seq}").into(),
+        ))
     }
 
     /// Evaluates a batch and returns the rows of logits that were asked for, in the order of the batch.

@@ -2,6 +2,8 @@
 
 mod rows;
 
+use std::io;
+
 use gguf_blocks::{Cpu, Format, registry};
 use gguf_models::spec::{Gqa, Mixer, Mla, Window};
 
@@ -309,6 +311,43 @@ impl KvCache {
                 }
             }
         }
+    }
+
+    pub(crate) fn layers(&self) -> &[LayerCache] {
+        &self.layers
+    }
+
+    /// Hands out the first `n` positions of a sequence: of each layer the keys, then the stored values, head after
+    /// head, position after position.
+    pub(crate) fn save(
+        &self,
+        seq: usize,
+        n: usize,
+        sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        for layer in &self.layers {
+            let heads = seq * layer.heads.n_head_kv..(seq + 1) * layer.heads.n_head_kv;
+            for rows in layer.parts() {
+                heads.clone().try_for_each(|head| rows.save(head, n, sink))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what [`KvCache::save`] handed out.
+    pub(crate) fn load(
+        &mut self,
+        seq: usize,
+        n: usize,
+        source: &mut dyn FnMut(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        for layer in &mut self.layers {
+            let heads = seq * layer.heads.n_head_kv..(seq + 1) * layer.heads.n_head_kv;
+            for rows in layer.parts_mut() {
+                heads.clone().try_for_each(|head| rows.load(head, n, source))?;
+            }
+        }
+        Ok(())
     }
 
     fn check_places(&self, place: &[(u32, u32)]) {

@@ -1,5 +1,8 @@
 //! Keys or values of one layer, as bytes of a tensor type.
 
+use std::io;
+use std::ops::Range;
+
 use gguf_blocks::half_bulk::{f32_to_bf16, f32_to_f16};
 use gguf_blocks::{Cpu, DecodeRow, EncodeRow, Importance};
 use rayon::prelude::*;
@@ -72,6 +75,16 @@ impl Rows {
         self.codec.order
     }
 
+    /// Number of the tensor type.
+    pub(crate) fn type_id(&self) -> u32 {
+        self.codec.kind.format().id.0
+    }
+
+    /// Elements of a row.
+    pub(crate) fn dim(&self) -> usize {
+        self.codec.dim
+    }
+
     /// Stores rows of `n_heads` heads, which belong to `(sequence, position)`.
     pub(super) fn store(&mut self, place: &[(u32, u32)], n_heads: usize, values: &[f32]) {
         let codec = self.codec;
@@ -133,9 +146,68 @@ impl Rows {
         let n = n.next_multiple_of(LANES) * self.codec.n_bytes;
         self.bytes.copy_within(at(from)..at(from) + n, at(to));
     }
+
+    /// Hands out the first `n` rows of a head, position after position.
+    pub(super) fn save(
+        &self,
+        head: usize,
+        n: usize,
+        sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let codec = &self.codec;
+        let bytes = &self.bytes[head * self.n_pos * codec.n_bytes..];
+        if codec.order == Order::Positions {
+            return sink(&bytes[..n * codec.n_bytes]);
+        }
+        let mut rows = vec![0; LANES * codec.n_bytes];
+        for (i, lanes) in bytes.chunks_exact(LANES * codec.n_bytes).enumerate() {
+            let n = n.saturating_sub(i * LANES).min(LANES);
+            if n == 0 {
+                break;
+            }
+            codec.each_element(|row, lane| rows[row].copy_from_slice(&lanes[lane]));
+            sink(&rows[..n * codec.n_bytes])?;
+        }
+        Ok(())
+    }
+
+    /// Takes the first `n` rows of a head, position after position.
+    pub(super) fn load(
+        &mut self,
+        head: usize,
+        n: usize,
+        source: &mut dyn FnMut(&mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let codec = self.codec;
+        let bytes = &mut self.bytes[head * self.n_pos * codec.n_bytes..];
+        if codec.order == Order::Positions {
+            return source(&mut bytes[..n * codec.n_bytes]);
+        }
+        let mut rows = vec![0; LANES * codec.n_bytes];
+        for (i, lanes) in bytes.chunks_exact_mut(LANES * codec.n_bytes).enumerate() {
+            let n = n.saturating_sub(i * LANES).min(LANES);
+            if n == 0 {
+                break;
+            }
+            source(&mut rows[..n * codec.n_bytes])?;
+            codec.each_element(|row, lane| lanes[lane].copy_from_slice(&rows[row]));
+        }
+        Ok(())
+    }
 }
 
 impl Codec {
+    /// Where each element of eight positions lies in rows, and where in lanes.
+    fn each_element(&self, mut f: impl FnMut(Range<usize>, Range<usize>)) {
+        let size = self.n_bytes / self.dim.max(1);
+        for e in 0..self.dim {
+            for lane in 0..LANES {
+                let (row, at) = (lane * self.n_bytes + e * size, (e * LANES + lane) * size);
+                f(row..row + size, at..at + size);
+            }
+        }
+    }
+
     /// Stores a row in the bytes of a head.
     fn put(&self, row: &[f32], pos: usize, bytes: &mut [u8]) {
         match self.order {

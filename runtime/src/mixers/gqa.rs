@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{apply_temperature, store, table};
+use super::{apply_temperature, table};
 use crate::forward::{Env, MIN_ROWS, Scratch};
 use crate::kernels::Acts;
 use crate::kernels::elementwise::{RopeTable, mul_sigmoid, rms_norm_in_place};
@@ -27,7 +27,7 @@ pub(crate) fn run(w: &GqaWeights, env: &mut Env<'_>, kv: &mut KvCache, s: &mut S
     if let Some(t) = spec.temperature {
         apply_temperature(t, &mut s.q, spec.n_head * spec.head_dim_k, &s.place);
     }
-    store(kv, w.kv_layer, &s.place, &s.k, &s.v);
+    kv.store_rows(w.kv_layer, &s.place, &s.k, &s.v);
     s.mixed.reset(s.place.len(), spec.n_head * spec.head_dim_v);
     kv.attend(
         env.cpu,

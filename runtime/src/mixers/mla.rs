@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{apply_temperature, store, table};
+use super::{apply_temperature, table};
 use crate::forward::{Env, MIN_ROWS, Scratch};
 use crate::kernels::Acts;
 use crate::kernels::elementwise::{RopeTable, rms_norm, rms_norm_in_place};
@@ -104,7 +104,7 @@ fn absorbed(
     let spec = &w.spec;
     let (n, n_head, rank, n_rot) = (s.place.len(), spec.n_head, spec.kv_lora_rank, spec.rope.n_rot);
     let (n_nope, n_q, n_v) = (spec.n_nope, spec.n_nope + n_rot, spec.head_dim_v);
-    store(kv, w.kv_layer, &s.place, &s.projected, &[]);
+    kv.store_rows(w.kv_layer, &s.place, &s.projected, &[]);
 
     let m = &mut s.mla;
     m.number(n, n_head);
@@ -179,7 +179,7 @@ fn expanded(w: &MlaWeights, kv_b: &Tensor, env: &mut Env<'_>, kv: &mut KvCache, 
                 v.copy_from_slice(&made[n_nope..]);
             }
         });
-    store(kv, w.kv_layer, &s.place, &s.k, &s.v);
+    kv.store_rows(w.kv_layer, &s.place, &s.k, &s.v);
     s.mixed.reset(n, n_head * n_v);
     kv.attend(env.cpu, w.kv_layer, &s.q, None, &s.place, s.mixed.rows_mut());
 }

@@ -9,26 +9,10 @@ use rayon::prelude::*;
 
 use crate::forward::MIN_ROWS;
 use crate::kernels::elementwise::RopeTable;
-use crate::kv::KvCache;
 
 /// The table of a rotation.
 pub(crate) fn table(ropes: &[RopeTable], rope: Option<Rope>) -> Option<&RopeTable> {
     ropes.iter().find(|t| Some(*t.rope()) == rope)
-}
-
-/// Stores the keys and values of rows. No values where the layer's are a part of its keys.
-pub(crate) fn store(kv: &mut KvCache, layer: usize, place: &[(u32, u32)], k: &[f32], v: &[f32]) {
-    let n = place.len().max(1);
-    let (n_k, n_v) = (k.len() / n, v.len() / n);
-    for (i, &(seq, pos)) in place.iter().enumerate() {
-        kv.store(
-            layer,
-            seq as usize,
-            pos as usize,
-            &k[i * n_k..][..n_k],
-            &v[i * n_v..][..n_v],
-        );
-    }
 }
 
 /// Grows query rows of `n_cols` elements with their positions.

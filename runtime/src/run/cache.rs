@@ -17,7 +17,6 @@ use sha2::{Digest as _, Sha256};
 
 use super::args::Args;
 use super::engine::{Engine, SEQ};
-use super::interim::State as _;
 use crate::{Compute, Model, Settings};
 
 const MAGIC: &[u8; 8] = b"GGUFpc\0\x01";

@@ -101,8 +101,7 @@ impl<'m> Engine<'m> {
         let mut n = n;
         if n < self.ids.len() {
             self.logits.clear();
-            self.session.truncate(SEQ, n);
-            n = self.session.n_past(SEQ);
+            n = self.session.truncate(SEQ, n);
         }
         self.ids.truncate(n);
         n

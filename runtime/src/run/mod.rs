@@ -6,7 +6,6 @@ mod chat;
 mod engine;
 mod ids;
 mod input;
-mod interim;
 mod report;
 mod start;
 mod stream;

@@ -372,3 +372,107 @@ fn templates_of_real_vocabularies_render() {
         assert!(!tokenizer.ends().is_empty());
     }
 }
+
+/// Prompts that begin alike.
+const SHORT: &str = "the inn in the";
+const LONG: &str = "the inn in the tin was in the thin mist";
+const OTHER: &str = "the inn in a thin place";
+
+#[test]
+fn a_prompt_cache_changes_nothing_but_the_work() {
+    let work = Work::new(&Tiny::new());
+    let plain = |text| work.json(&["-p", text, "-n", "12", "-s", "3", "--ignore-eos"]);
+    let cached = |text, more: &[&str]| {
+        let line = [
+            "-p",
+            text,
+            "-n",
+            "12",
+            "-s",
+            "3",
+            "--ignore-eos",
+            "--prompt-cache",
+            "c.bin",
+        ];
+        work.json(&[&line, more].concat())
+    };
+    let n_cached = |json: &Json| json["n_cached"].as_u64().unwrap();
+    let same = |found: &Json, expected: &Json| {
+        for key in ["prompt_ids", "generated_ids", "text"] {
+            assert_eq!(found[key], expected[key], "{key}");
+        }
+    };
+    let (short, long, other) = (plain(SHORT), plain(LONG), plain(OTHER));
+    let n = ids(&short, "prompt_ids").len() as u64;
+    // Written, then taken as a whole, as the front of a longer prompt, and in part.
+    let first = cached(SHORT, &[]);
+    same(&first, &short);
+    assert_eq!(n_cached(&first), 0);
+    let again = cached(SHORT, &["--prompt-cache-ro"]);
+    same(&again, &short);
+    assert_eq!((n_cached(&again), again["n_evaluated"].as_u64()), (n, Some(0)));
+    let longer = cached(LONG, &["-ub", "3"]);
+    same(&longer, &long);
+    assert_eq!(n_cached(&longer), n);
+    let parted = cached(OTHER, &["--prompt-cache-ro"]);
+    same(&parted, &other);
+    let all = [ids(&long, "prompt_ids"), ids(&other, "prompt_ids")];
+    let common = all[0].iter().zip(&all[1]).take_while(|(a, b)| a == b).count() as u64;
+    assert_eq!(n_cached(&parted), common);
+    same(&cached(SHORT, &[]), &short);
+    assert_eq!(
+        n_cached(&cached(LONG, &[])),
+        ids(&long, "prompt_ids").len() as u64
+    );
+    // With what was generated: the text can go on.
+    cached(SHORT, &["--prompt-cache-all"]);
+    let text = format!("{SHORT}{}", short["text"].as_str().unwrap());
+    let on = cached(&text, &["--prompt-cache-ro"]);
+    same(&on, &plain(&text));
+    assert!(n_cached(&on) >= n);
+    same(&cached("other", &["--prompt-cache-ro"]), &plain("other"));
+}
+
+#[test]
+fn prompt_caches_that_do_not_fit_are_refused() {
+    let work = Work::new(&Tiny::new());
+    let line = ["-p", LONG, "-n", "2", "--prompt-cache", "c.bin"];
+    let with = |more: &[&'static str]| [&line[..], more].concat();
+    ok(&work.run(&line));
+    let bytes = std::fs::read(work.path("c.bin")).unwrap();
+    assert!(!bytes.windows(9).any(|w| w == b"tiny.gguf"));
+    work.wrong(&with(&["-ctk", "f32"]), 1, "-ctk f16");
+    work.wrong(&with(&["--compute", "f32"]), 1, "--compute fast");
+    work.wrong(
+        &["-p", "the", "-c", "4", "--prompt-cache", "c.bin"],
+        1,
+        "more than the 4 positions",
+    );
+    let mut tiny = Tiny::new();
+    tiny.tensor_mut("blk.1.attn_q.weight").2.fill(0.25);
+    tiny.write(&work.path("tiny.gguf"));
+    work.wrong(
+        &line,
+        1,
+        "`c.bin`: it is of another model; give another name, or `--force`",
+    );
+    assert_eq!(std::fs::read(work.path("c.bin")).unwrap(), bytes);
+    ok(&work.run(&with(&["--force"])));
+    assert_ne!(std::fs::read(work.path("c.bin")).unwrap(), bytes);
+
+    let bytes = std::fs::read(work.path("c.bin")).unwrap();
+    for at in [60, 120, bytes.len() / 2, bytes.len() - 1] {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x40;
+        write(&work.path("c.bin"), &damaged);
+        error(&work.run(&line), 1);
+        write(&work.path("c.bin"), &bytes[..at]);
+        error(&work.run(&line), 1);
+    }
+    work.put("c.bin", "a letter");
+    work.wrong(&line, 1, "expected a prompt cache");
+    assert_eq!(std::fs::read(work.path("c.bin")).unwrap(), b"a letter");
+    work.wrong(&["-p", "x", "--prompt-cache", "."], 2, "`.`");
+    work.wrong(&["-p", "x", "--prompt-cache", "no/c.bin"], 2, "no/c.bin");
+    work.wrong(&["-p", "x", "--prompt-cache-ro"], 2, "--prompt-cache");
+}
