@@ -17,7 +17,7 @@
 //! - how a checkpoint's tensors become GGUF tensors: rules of [`hf::TensorRule`], a name pattern and the
 //!   [`hf::Piece`]s that are made of it: which rows and columns, transposed or not, with which operation. What is left
 //!   out has a reason, [`hf::Skip`];
-//! - the **forward pass** as a [`spec::ModelSpec`], plain data that the runtime interprets, where this build has one.
+//! - the **forward pass** as a [`spec::ModelSpec`], plain data that the runtime interprets.
 //!
 //! Beside that the crate has tables that all programs share: [`component`], which part of a model a tensor belongs to,
 //! whatever the architecture; [`attributes`], what the metadata of any architecture say; [`keys`], the types of the

@@ -95,6 +95,6 @@ mod tests {
         assert!(bits.stderr > 0.0 && Tally::default().bits_per_byte().is_none());
         let mean = mean_of_texts(&texts, |t| Some(t.perplexity.value())).unwrap();
         let each = texts.map(|t| t.perplexity.value());
-        assert_eq!(mean, (each[0] + each[1]) / 2.0);
+        assert_eq!(mean, f64::midpoint(each[0], each[1]));
     }
 }

@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(args.input.prompt.as_deref(), Some("-x"));
         let settings = args.sampling.settings(77, &[]);
         assert_eq!(settings.repeat_last_n, 77);
-        assert!(settings.seed <= u64::from(u32::MAX));
+        assert!(u32::try_from(settings.seed).is_ok());
         let usual = Args::try_parse_from(["x", "-m", "m"]).unwrap();
         let usual = usual.sampling.settings(4096, &[]);
         assert_eq!(usual, SamplerSettings::default());

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gguf_runtime::{KvType, Model, Session, Settings, Token};
+use gguf_runtime::{Compute, KvType, Model, Session, Settings, Token};
 use safetensors::SafeTensors;
 use suite_tests::{run_ok, shared};
 
@@ -55,13 +55,22 @@ fn error(found: &[f32], expected: &[f32]) -> f64 {
     (differences / length).sqrt()
 }
 
+/// How a model is run.
+#[derive(Clone, Copy)]
+struct Cut {
+    n_batch: usize,
+    n_ubatch: usize,
+    compute: Compute,
+}
+
 /// Logits of all tokens, which are decoded `n_batch` at a time, in micro-batches of `n_ubatch`.
-fn logits(model: &Model, ids: &[u32], n_batch: usize, n_ubatch: usize) -> Vec<f32> {
+fn logits(model: &Model, ids: &[u32], cut: Cut) -> Vec<f32> {
     let settings = Settings {
         n_ctx: ids.len(),
-        n_ubatch,
+        n_ubatch: cut.n_ubatch,
         type_k: KvType::F32,
         type_v: KvType::F32,
+        compute: cut.compute,
         ..Settings::default()
     };
     let mut session = Session::new(model, settings).expect("room");
@@ -76,9 +85,37 @@ fn logits(model: &Model, ids: &[u32], n_batch: usize, n_ubatch: usize) -> Vec<f3
         })
         .collect();
     tokens
-        .chunks(n_batch)
+        .chunks(cut.n_batch)
         .flat_map(|batch| session.decode(batch).expect("decodes"))
         .collect()
+}
+
+/// What is wrong with a converted file, if anything.
+fn compare(name: &str, file: &Path, golden: &Golden, compute: Compute) -> Option<String> {
+    let model = match Model::open(file) {
+        Ok(model) => model,
+        Err(e) => return Some(format!("{name}: {e}")),
+    };
+    let cut = |n_batch, n_ubatch| {
+        let cut = Cut {
+            n_batch,
+            n_ubatch,
+            compute,
+        };
+        logits(&model, &golden.ids, cut)
+    };
+    let n = golden.ids.len();
+    let whole = cut(n, n);
+    let found = error(&whole, &golden.logits);
+    let one_by_one = error(&cut(1, 1), &whole);
+    let uneven = error(&cut(37, 13), &whole);
+    println!("{name}: {found:.1e}, one by one {one_by_one:.1e}, in uneven parts {uneven:.1e}");
+    let is_right = found <= TOLERANCE && one_by_one <= BETWEEN_CUTS && uneven <= BETWEEN_CUTS;
+    (!is_right).then(|| {
+        format!(
+            "{name}: {found:.1e} from the checkpoint's, one by one {one_by_one:.1e}, in uneven parts {uneven:.1e}"
+        )
+    })
 }
 
 #[test]
@@ -87,25 +124,42 @@ fn logits_are_those_of_the_checkpoint() {
     let mut wrong = Vec::new();
     for dir in checkpoints() {
         let name = dir.file_name().expect("a name").to_string_lossy().into_owned();
-        let file = tmp.path().join(format!("{name}.gguf"));
-        let (dir_arg, file_arg) = (dir.display().to_string(), file.display().to_string());
-        run_ok("gguf-convert", &[&dir_arg, "--outtype", "f32", "-o", &file_arg]);
-        let model = match Model::open(&file) {
-            Ok(model) => model,
-            Err(e) => {
-                wrong.push(format!("{name}: {e}"));
-                continue;
-            }
-        };
         let golden = golden(&dir);
-        let n = golden.ids.len();
-        let whole = logits(&model, &golden.ids, n, n);
-        let found = error(&whole, &golden.logits);
-        let one_by_one = error(&logits(&model, &golden.ids, 1, 1), &whole);
-        let uneven = error(&logits(&model, &golden.ids, 37, 13), &whole);
-        if !(found <= TOLERANCE) || !(one_by_one <= BETWEEN_CUTS) || !(uneven <= BETWEEN_CUTS) {
-            wrong.push(format!(
-                "{name}: {found:.1e} from the checkpoint's, one by one {one_by_one:.1e}, in uneven parts {uneven:.1e}"
+        let path = |more: &str| tmp.path().join(format!("{name}{more}.gguf"));
+        let text = |path: &Path| path.display().to_string();
+        let convert = |to: &Path, outtype: &str| {
+            run_ok(
+                "gguf-convert",
+                &[&text(&dir), "--outtype", outtype, "-o", &text(to)],
+            )
+        };
+        let file = path("");
+        convert(&file, "f32");
+        wrong.extend(compare(&name, &file, &golden, Compute::Fast));
+        // Blocks of 4 bits that are kept hold the same numbers.
+        if name.contains("fp4") {
+            let kept = path("-kept");
+            convert(&kept, "auto");
+            wrong.extend(compare(
+                &format!("{name}, blocks kept"),
+                &kept,
+                &golden,
+                Compute::F32,
+            ));
+        }
+        // Keys and values made of latent vectors, and queries that meet these, are the same.
+        let is_latent = Model::open(&file).is_ok_and(|m| m.file().tensor("blk.0.attn_k_b.weight").is_some());
+        if is_latent {
+            let expanded = path("-expanded");
+            run_ok(
+                "gguf-inspect",
+                &["relayout", &text(&file), &text(&expanded), "--to", "kv_b"],
+            );
+            wrong.extend(compare(
+                &format!("{name}, keys and values made"),
+                &expanded,
+                &golden,
+                Compute::Fast,
             ));
         }
     }
