@@ -2,11 +2,13 @@
 //!
 //! The largest magnitude is taken over a span of one or more groups: `d = max|x| / 127` and
 //! `q = round_ties_even(x * (127 / max|x|))`. Products with types of super-blocks use spans of a super-block,
-//! others spans of a group, as the reference does, whose divergences are then met. A span whose largest value is
+//! others spans of a group, whose `d` is rounded to half precision, as the reference does, whose perplexities and
+//! divergences are then met. A span whose largest value is
 //! below [`TINY`] has `d = 0` and `q = 0`; a span with a value that is not finite has `d = NaN` and `q = 0`, so
 //! that it shows in every product. Sums over the values, times `d`, are kept next to the scale because types
 //! with a minimum or an offset need them.
 
+use crate::half_bulk::{f16_to_f32, f32_to_f16};
 use crate::{Cpu, Level};
 
 /// Values that share a scale.
@@ -88,11 +90,24 @@ pub(crate) fn quantize_with(
                 scales.fill(scale);
             }
             Range::Scaled { factor, d } => {
+                let d = if n == 1 { stored_scale(d) } else { d };
                 for ((x, q), scale) in x.iter().zip(q).zip(scales) {
                     *scale = GroupScale::new(d, fill(x, factor, q));
                 }
             }
         }
+    }
+}
+
+/// The scale of a span of one group, which the reference keeps in half precision; where that has no normal number
+/// for it, as it is.
+fn stored_scale(d: f32) -> f32 {
+    const MIN: f32 = 6.103_515_6e-5;
+    const MAX: f32 = 65_504.0;
+    if (MIN..=MAX).contains(&d) {
+        f16_to_f32(f32_to_f16(d))
+    } else {
+        d
     }
 }
 

@@ -77,6 +77,12 @@ fn exact(w: Weights<'_>, x: &Acts) -> Vec<(f64, f64)> {
     let path = super::Path::of(Cpu::best(), &w);
     let quantized = path.is_int();
     let span = w.format.geometry.block_elems.max(GROUP);
+    // Scales of single groups are rounded to half precision.
+    let of_product = if quantized && span == GROUP {
+        2f64.powi(-11)
+    } else {
+        1e-5
+    };
     let mut out = Vec::new();
     for t in 0..x.n() {
         let mut x = x.rows()[t * w.n_cols..][..w.n_cols].to_vec();
@@ -97,7 +103,7 @@ fn exact(w: Weights<'_>, x: &Acts) -> Vec<(f64, f64)> {
                     sum += product;
                     // Half a step of the activation, and rounding of sums.
                     let step = if quantized { f64::from(max) / 254.0 } else { 0.0 };
-                    bound += f64::from(w).abs() * step + product.abs() * 1e-5;
+                    bound += f64::from(w).abs() * step + product.abs() * of_product;
                 }
             }
             out.push((sum, bound));

@@ -1,4 +1,5 @@
 use super::*;
+use crate::half_bulk::{f16_to_f32, f32_to_f16};
 use crate::test_random::Random;
 
 fn quantized(cpu: Cpu, x: &[f32]) -> (Vec<i8>, Vec<GroupScale>) {
@@ -53,10 +54,22 @@ fn values_come_back_within_half_a_step() {
     let (q, scales) = quantized(Cpu::best(), &x);
     for ((x, q), s) in x.chunks(GROUP).zip(q.chunks(GROUP)).zip(&scales) {
         for (x, &q) in x.iter().zip(q) {
-            assert!((x - f32::from(q) * s.d).abs() <= 0.500_01 * s.d);
+            // Half a step, and 127 times the rounding of the step to half precision.
+            assert!((x - f32::from(q) * s.d).abs() <= 0.54 * s.d);
         }
         let sum = |q: &[i8]| s.d * q.iter().map(|&q| i32::from(q)).sum::<i32>() as f32;
         assert_eq!((s.sum, s.half), (sum(q), [sum(&q[..16]), sum(&q[16..])]));
+    }
+}
+
+#[test]
+fn scales_of_single_groups_are_halves_where_there_are_normal_ones() {
+    for (max, is_half) in [(1.1f32, true), (1e6, true), (1e-3, false), (1e8, false)] {
+        let d = quantized(Cpu::best(), &[max; GROUP]).1[0].d;
+        assert_eq!(f16_to_f32(f32_to_f16(d)) == d, is_half, "{max}");
+        assert!((d * 127.0 / max - 1.0).abs() < 5e-4, "{max}");
+        let d = quantized_in(Cpu::best(), 2 * GROUP, &[max; 2 * GROUP]).1[0].d;
+        assert_eq!(d, max / 127.0);
     }
 }
 
