@@ -9,6 +9,7 @@ mod divergence;
 mod forward;
 mod model;
 mod naive;
+mod state;
 mod perplexity;
 mod run;
 mod tasks;
