@@ -283,13 +283,7 @@ impl<'m> Session<'m> {
     pub fn load_state(&mut self, seq: usize, from: &mut dyn Read) -> Result<()> {
         self.check_sequence(seq)?;
         self.n_past[seq] = 0;
-        self.n_past[seq] = state::load(
-            self.model,
-            &mut self.kv,
-            &mut self.recurrent,
-            seq,
-            from,
-        )?;
+        self.n_past[seq] = state::load(self.model, &mut self.kv, &mut self.recurrent, seq, from)?;
         Ok(())
     }
 

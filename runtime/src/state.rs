@@ -171,8 +171,14 @@ fn write(parts: Parts<'_>, n: u32, fingerprint: &[u8; 32], out: &mut HashedWrite
         out.put(&field.number.to_le_bytes())?;
     }
     out.put(&n.to_le_bytes())?;
-    parts.kv.save(parts.seq, n as usize, &mut |bytes| out.put(bytes))?;
-    for chunk in parts.recurrent.parts(parts.seq).flat_map(|part| part.chunks(CHUNK)) {
+    parts
+        .kv
+        .save(parts.seq, n as usize, &mut |bytes| out.put(bytes))?;
+    for chunk in parts
+        .recurrent
+        .parts(parts.seq)
+        .flat_map(|part| part.chunks(CHUNK))
+    {
         let mut bytes = [0; CHUNK * 4];
         for (b, v) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(chunk) {
             *b = v.to_le_bytes();

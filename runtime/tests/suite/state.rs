@@ -111,21 +111,36 @@ fn states_that_do_not_fit_are_refused_and_leave_the_sequence_empty() {
         assert!(refuse(&model, types, &flipped(at)).contains("damaged"));
     }
     for n in [0, 7, 50, 100, end - 33, end - 1] {
-        assert!(refuse(&model, types, &good[..n]).contains("ends too early"), "{n}");
+        assert!(
+            refuse(&model, types, &good[..n]).contains("ends too early"),
+            "{n}"
+        );
     }
     let text = refuse(&model, settings(KvType::Q8_0, KvType::F16), &good);
-    assert!(text.contains("(`-ctk`) in the cache of layer 0: expected Q8_0, found F16"), "{text}");
+    assert!(
+        text.contains("(`-ctk`) in the cache of layer 0: expected Q8_0, found F16"),
+        "{text}"
+    );
     let text = refuse(&model, settings(KvType::F16, KvType::F32), &good);
-    assert!(text.contains("(`-ctv`) in the cache of layer 0: expected F32, found F16"), "{text}");
+    assert!(
+        text.contains("(`-ctv`) in the cache of layer 0: expected F32, found F16"),
+        "{text}"
+    );
     let short = Settings { n_ctx: 18, ..types };
     let text = refuse(&model, short, &good);
-    assert!(text.contains("at most the 18 positions of the context, found 19"), "{text}");
+    assert!(
+        text.contains("at most the 18 positions of the context, found 19"),
+        "{text}"
+    );
     let mut other = wide();
     other.tensor_mut("blk.1.attn_k.weight").2[0] += 0.5;
     let other = Model::bind(other.file()).unwrap();
     assert!(refuse(&other, types, &good).contains("not written with the model `tiny.gguf`"));
     let e = s.save_state(2, &mut Vec::new()).unwrap_err();
-    assert!(e.to_string().contains("expected a sequence below 2, found 2"), "{e}");
+    assert!(
+        e.to_string().contains("expected a sequence below 2, found 2"),
+        "{e}"
+    );
 }
 
 #[test]
@@ -147,7 +162,12 @@ fn a_prefix_can_be_shared() {
 fn types_of_the_cache_change_logits_by_their_precision() {
     let model = Model::bind(wide().file()).unwrap();
     let batch = batch(&ids(40), 0, 0);
-    let run = |k, v| Session::new(&model, settings(k, v)).unwrap().decode(&batch).unwrap();
+    let run = |k, v| {
+        Session::new(&model, settings(k, v))
+            .unwrap()
+            .decode(&batch)
+            .unwrap()
+    };
     let exact = run(KvType::F32, KvType::F32);
     for (k, v, bound) in [
         (KvType::F16, KvType::F16, 1e-3),
