@@ -56,6 +56,11 @@ impl Part {
         &*self.source
     }
 
+    /// The same, for another owner.
+    pub fn shared_source(&self) -> Arc<dyn Source> {
+        Arc::clone(&self.source)
+    }
+
     /// The path, for messages.
     pub fn path(&self) -> &Path {
         self.source.path()

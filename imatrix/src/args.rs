@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};
 use gguf_imatrix_format::base_name;
-use gguf_runtime::options::ChunkArgs;
+use gguf_runtime::options::{ChunkArgs, LoadArgs};
 
 /// Collect an importance matrix: how strongly real text drives each input column of each weight
 ///
@@ -38,6 +38,8 @@ pub(crate) struct Args {
     pub(crate) no_ppl: bool,
     #[command(flatten)]
     pub(crate) chunks: ChunkArgs,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
     #[command(flatten)]
     pub(crate) threads: ThreadArgs,
     #[command(flatten)]

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn collect(args: &Args) -> Result<()> {
     let text = args.text()?;
     check_output(args, &args.inputs(), None)?;
-    let model = Model::open(&args.model)?;
+    let model = args.load.open(&args.model, args.talk.quiet)?;
     let shards = model.file().parts().iter().map(gguf::Part::path);
     let inputs: Vec<&Path> = args.inputs().into_iter().chain(shards).collect();
     check_output(args, &inputs, Some(output_bytes(args, &model)?))?;

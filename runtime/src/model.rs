@@ -1,6 +1,7 @@
 //! A file bound to its architecture: every weight found, checked and ready for the forward pass.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use gguf::{GgufFile, Metadata, key};
 use gguf_models::arch::{self, Architecture};
@@ -10,6 +11,7 @@ use gguf_models::{HParams, effects};
 use crate::bind::bind;
 use crate::kernels::Weights;
 use crate::kernels::rows::RowBuffer;
+use crate::load::{self, LoadOptions, LoadWatch, Prefetch, Prefetcher};
 use crate::{Compute, Error, Result, Tokenizer};
 
 /// A weight in the mapped file. Becomes [`Weights`] through [`Model::weights`].
@@ -203,6 +205,8 @@ pub struct Model {
     hparams: HParams,
     spec: ModelSpec,
     pub(crate) parts: Parts,
+    /// Reads the file ahead while it lives.
+    prefetcher: Option<Prefetcher>,
 }
 
 impl std::fmt::Debug for Model {
@@ -222,7 +226,25 @@ impl Model {
     /// a computation that the architecture's description does not have, and, all findings in one message,
     /// tensors that are missing, unknown, of a wrong shape or of a type without a decoder.
     pub fn open(path: &Path) -> Result<Self> {
-        Self::bind(GgufFile::open_mapped(path)?)
+        Self::open_with(path, &LoadOptions::default())
+    }
+
+    /// Opens a file as `options` say and binds it.
+    ///
+    /// # Errors
+    /// As [`Model::open`]; memory that cannot be had or locked.
+    pub fn open_with(path: &Path, options: &LoadOptions) -> Result<Self> {
+        Self::open_watched(path, options, Arc::new(|_| ()))
+    }
+
+    /// As [`Model::open_with`]; `watch` is told of every piece that is read into memory or read ahead, the latter
+    /// from a thread of its own also when the model is open.
+    pub fn open_watched(path: &Path, options: &LoadOptions, watch: LoadWatch) -> Result<Self> {
+        let mut model = Self::bind(load::open(path, options, &watch)?)?;
+        if options.mmap && options.prefetch == Prefetch::Background {
+            model.prefetcher = Some(Prefetcher::start(&model.file, watch));
+        }
+        Ok(model)
     }
 
     /// Binds a file that is mapped or in memory.
@@ -237,6 +259,7 @@ impl Model {
                 hparams,
                 spec,
                 parts,
+                prefetcher: None,
             }),
             Err(findings) => Err(Error::Misfit {
                 file: file.path().to_path_buf(),

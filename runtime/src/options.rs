@@ -1,9 +1,15 @@
 //! Command-line options that the programs over a [`crate::Session`] share.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
 use clap::Args;
+use gguf_cli::{Progress, Unit, file_name, human_bytes, human_time, say};
 
 use crate::chunks::ChunkSettings;
-use crate::{Compute, KvType, Settings};
+use crate::{Compute, KvType, LoadOptions, Loaded, Model, Prefetch, Result, Settings};
 
 /// How exact a run is: `-ctk`, `-ctv`, `--compute`.
 #[derive(Args, Clone, Copy, Debug)]
@@ -38,6 +44,72 @@ pub(crate) fn parse_compute(text: &str) -> Result<Compute, String> {
         "f32" => Ok(Compute::F32),
         _ => Err(format!("expected fast or f32, found `{text}`")),
     }
+}
+
+/// How the bytes of models are had: `--no-mmap`, `--mlock`, `--prefetch`.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct LoadArgs {
+    /// Read all of the file into memory first, rather than map it
+    #[arg(long)]
+    pub no_mmap: bool,
+    /// Keep the file's bytes in physical memory (see `ulimit -l`)
+    #[arg(long)]
+    pub mlock: bool,
+    /// Read a mapped file ahead, in the order of its layers, beside other work
+    #[arg(long, conflicts_with = "no_mmap")]
+    pub prefetch: bool,
+}
+
+impl LoadArgs {
+    /// The options of [`Model::open_with`].
+    pub fn options(self) -> LoadOptions {
+        LoadOptions {
+            mmap: !self.no_mmap,
+            mlock: self.mlock,
+            prefetch: if self.prefetch {
+                Prefetch::Background
+            } else {
+                Prefetch::Off
+            },
+        }
+    }
+
+    /// Opens a model: shows how far reading is, and says when all was read ahead, unless `quiet`.
+    pub fn open(self, path: &Path, quiet: bool) -> Result<Model> {
+        if self.no_mmap {
+            return read(path, &self.options(), quiet);
+        }
+        let (start, done) = (Instant::now(), AtomicU64::new(0));
+        let name = file_name(path).into_owned();
+        let watch = move |loaded: Loaded| {
+            let done = done.fetch_add(loaded.piece, Ordering::Relaxed) + loaded.piece;
+            if done >= loaded.total && !quiet {
+                let (bytes, time) = (human_bytes(loaded.total), human_time(start.elapsed()));
+                say(&format!("`{name}`: {bytes} read ahead in {time}"));
+            }
+        };
+        Model::open_watched(path, &self.options(), Arc::new(watch))
+    }
+}
+
+fn read(path: &Path, options: &LoadOptions, quiet: bool) -> Result<Model> {
+    let shown: Arc<OnceLock<Mutex<Option<Progress>>>> = Arc::default();
+    let watched = Arc::clone(&shown);
+    let label = format!("reading {}", file_name(path));
+    let watch = move |loaded: Loaded| {
+        let start = || Mutex::new(Some(Progress::new(&label, loaded.total, Unit::Bytes, quiet)));
+        if let Ok(progress) = watched.get_or_init(start).lock()
+            && let Some(progress) = &*progress
+        {
+            progress.add(loaded.piece);
+        }
+    };
+    let model = Model::open_watched(path, options, Arc::new(watch));
+    let progress = shown.get().and_then(|p| p.lock().ok()?.take());
+    if let Some(progress) = progress {
+        progress.finish();
+    }
+    model
 }
 
 /// `-ub`, `--ubatch-size`.

@@ -11,9 +11,9 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
+use memmap2::{Advice, Mmap};
 
-use super::{Identity, Source, bytes};
+use super::{Identity, Source, bytes, memory};
 use crate::{Error, Result};
 
 #[derive(Debug)]
@@ -63,6 +63,14 @@ impl MappedSource {
         }
         Ok(())
     }
+
+    /// Tells the system about a range, as far as it lies in the file.
+    fn advise(&self, advice: Advice, at: u64, len: u64) -> std::io::Result<()> {
+        let all = self.map.len();
+        let start = usize::try_from(at).map_or(all, |at| at.min(all));
+        let len = usize::try_from(len).map_or(all, |len| len.min(all - start));
+        self.map.advise_range(advice, start, len)
+    }
 }
 
 impl Source for MappedSource {
@@ -87,5 +95,23 @@ impl Source for MappedSource {
 
     fn bytes(&self) -> Option<&[u8]> {
         Some(&self.map)
+    }
+
+    fn read_ahead(&self, at: u64, len: u64) {
+        let _ = self.advise(Advice::WillNeed, at, len);
+    }
+
+    fn fetch(&self, at: u64, len: u64) {
+        #[cfg(target_os = "linux")]
+        if self.advise(Advice::PopulateRead, at, len).is_ok() {
+            return;
+        }
+        // Kernels before 5.14 only begin to read.
+        self.read_ahead(at, len);
+    }
+
+    fn lock(&self) -> Result<()> {
+        self.unchanged()?;
+        memory::lock(&self.map, &self.path)
     }
 }

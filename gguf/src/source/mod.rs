@@ -9,6 +9,7 @@ mod bytes;
 mod file;
 #[cfg(feature = "http")]
 mod http;
+mod memory;
 mod mmap;
 
 use std::borrow::Cow;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{Error, Result};
+pub use memory::Memory;
 
 /// Random access to the bytes of a file. Implementations: pread, mapped file, bytes in memory.
 pub trait Source: Send + Sync + std::fmt::Debug {
@@ -41,6 +43,21 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     /// it may do nothing, and it does not fail.
     fn read_ahead(&self, at: u64, len: u64) {
         let _ = (at, len);
+    }
+    /// Brings bytes `at .. at + len` into memory now, as far as the system can, and may wait for them. A hint too.
+    fn fetch(&self, at: u64, len: u64) {
+        self.read_ahead(at, len);
+    }
+    /// Keeps all bytes in physical memory as long as the source lives.
+    ///
+    /// # Errors
+    /// A source that is not in memory, or a system that does not allow as much.
+    fn lock(&self) -> Result<()> {
+        Err(Error::Io {
+            action: "lock",
+            path: self.path().to_owned(),
+            source: std::io::Error::other("only files that are mapped or read into memory can be locked"),
+        })
     }
     /// The files whose bytes these are: the file itself, or those that the bytes are computed from.
     fn inputs(&self) -> Vec<PathBuf> {

@@ -6,7 +6,7 @@ use gguf_cli::{OutputArgs, TalkArgs};
 
 use super::list::{self, List};
 use super::report::Format;
-use crate::options::parse_compute;
+use crate::options::{LoadArgs, parse_compute};
 use crate::{Compute, KvType};
 
 /// Measures tokens per second for prompt processing and generation
@@ -83,6 +83,8 @@ pub(super) struct Args {
     /// Draw the results, too: speed over depth, or over the first list with several values
     #[arg(long, value_name = "SVG")]
     pub(super) plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) load: LoadArgs,
     #[command(flatten)]
     pub(super) overwrite: OutputArgs,
     #[command(flatten)]

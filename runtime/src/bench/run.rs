@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if plan.models.len() > 1 {
         // Better now than after the others were measured.
         for path in &plan.models {
-            pools[0].install(|| open(path))?;
+            pools[0].install(|| open(args, path))?;
         }
     }
     let bench = Bench {
@@ -52,8 +52,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// How every model is opened: options of loading are applied here.
-fn open(path: &Path) -> Result<Model> {
-    Ok(Model::open(path)?)
+fn open(args: &Args, path: &Path) -> Result<Model> {
+    Ok(args.load.open(path, args.talk.quiet)?)
 }
 
 struct Bench<'a> {
@@ -86,7 +86,7 @@ impl Bench<'_> {
         }
         let disk = load::disk_bytes();
         let started = Instant::now();
-        let model = self.pools[0].install(|| open(path))?;
+        let model = self.pools[0].install(|| open(self.args, path))?;
         let mut start = Start {
             cold: self.args.cold,
             open: started.elapsed().as_secs_f64(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};
 
-use crate::options::{ChunkArgs, ExactnessArgs};
+use crate::options::{ChunkArgs, ExactnessArgs, LoadArgs};
 
 /// Scores how well a model predicts a text
 ///
@@ -31,6 +31,8 @@ pub(super) struct Args {
     pub(super) chunks: ChunkArgs,
     #[command(flatten)]
     pub(super) exactness: ExactnessArgs,
+    #[command(flatten)]
+    pub(super) load: LoadArgs,
     #[command(flatten)]
     pub(super) threads: ThreadArgs,
     /// Score the last N tokens of windows that start N tokens apart, instead of the second half of each chunk.

@@ -20,8 +20,8 @@ pub(super) struct Text {
 }
 
 /// Opens a model as the command line asks.
-pub(super) fn open_model(_args: &Args, path: &Path) -> Result<Model> {
-    Ok(Model::open(path)?)
+pub(super) fn open_model(args: &Args, path: &Path) -> Result<Model> {
+    Ok(args.load.open(path, args.talk.quiet)?)
 }
 
 /// Opens the model `-m`, whose predictions of a text must mean something.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use gguf_cli::{OutputArgs, TalkArgs, ThreadArgs};
 
 use crate::SamplerSettings;
-use crate::options::{ExactnessArgs, UbatchArgs};
+use crate::options::{ExactnessArgs, LoadArgs, UbatchArgs};
 
 /// Continues a text, or answers in a conversation
 ///
@@ -34,6 +34,8 @@ pub(super) struct Args {
     pub(super) size: SizeArgs,
     #[command(flatten)]
     pub(super) exactness: ExactnessArgs,
+    #[command(flatten)]
+    pub(super) load: LoadArgs,
     #[command(flatten)]
     pub(super) threads: ThreadArgs,
     #[command(flatten)]

@@ -112,7 +112,7 @@ fn write(args: &Args) -> Result<()> {
 
 /// The model.
 pub(super) fn open(args: &Args) -> Result<Model> {
-    Ok(Model::open(&args.model)?)
+    Ok(args.load.open(&args.model, args.talk.quiet)?)
 }
 
 /// What the command line says of the session.

@@ -126,7 +126,7 @@ fn truncating_and_clearing_go_back() {
     let batch = sequence(&ids);
     let mut s = session(&model, 12, 1, 12);
     let first = s.decode(&batch).unwrap();
-    s.truncate(0, 7);
+    assert_eq!(s.truncate(0, 7), 7);
     assert_eq!(s.n_past(0), 7);
     let again = s.decode(&batch[7..]).unwrap();
     assert!(relative_l2(&again, &first[7 * tiny.n_vocab()..]) < 1e-5);

@@ -2,15 +2,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod allocations;
 mod bench;
 mod cli;
 mod common;
 mod divergence;
 mod forward;
+mod load;
 mod model;
 mod naive;
 mod perplexity;
 mod run;
+mod state;
 mod tasks;
 mod tokenizer;
 mod vocabularies;
