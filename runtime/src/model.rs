@@ -226,20 +226,20 @@ impl Model {
     /// a computation that the architecture's description does not have, and, all findings in one message,
     /// tensors that are missing, unknown, of a wrong shape or of a type without a decoder.
     pub fn open(path: &Path) -> Result<Self> {
-        Self::open_with(path, &LoadOptions::default())
+        Self::open_with(path, LoadOptions::default())
     }
 
     /// Opens a file as `options` say and binds it.
     ///
     /// # Errors
     /// As [`Model::open`]; memory that cannot be had or locked.
-    pub fn open_with(path: &Path, options: &LoadOptions) -> Result<Self> {
+    pub fn open_with(path: &Path, options: LoadOptions) -> Result<Self> {
         Self::open_watched(path, options, Arc::new(|_| ()))
     }
 
     /// As [`Model::open_with`]; `watch` is told of every piece that is read into memory or read ahead, the latter
     /// from a thread of its own also when the model is open.
-    pub fn open_watched(path: &Path, options: &LoadOptions, watch: LoadWatch) -> Result<Self> {
+    pub fn open_watched(path: &Path, options: LoadOptions, watch: LoadWatch) -> Result<Self> {
         let mut model = Self::bind(load::open(path, options, &watch)?)?;
         if options.mmap && options.prefetch == Prefetch::Background {
             model.prefetcher = Some(Prefetcher::start(&model.file, watch));

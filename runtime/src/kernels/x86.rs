@@ -251,13 +251,12 @@ fn to_lanes_avx2(rows: &[f32], stride: usize, lanes: &mut [[f32; LANES]]) {
     let n = blocks.len() * LANES;
     for (i, lanes) in blocks.iter_mut().enumerate() {
         let mut block = [_mm256_setzero_ps(); LANES];
-        for r in 0..LANES {
+        for (r, row) in block.iter_mut().enumerate() {
             let at = r * stride + i * LANES;
-            block[r] = load_rows(rows[at..at + LANES].try_into().expect("eight elements"));
+            *row = load_rows(rows[at..at + LANES].try_into().expect("eight elements"));
         }
-        let block = transpose(block);
-        for r in 0..LANES {
-            store_rows(&mut lanes[r], block[r]);
+        for (lanes, column) in lanes.iter_mut().zip(transpose(block)) {
+            store_rows(lanes, column);
         }
     }
     for (i, lanes) in rest.iter_mut().enumerate() {
@@ -280,14 +279,13 @@ fn from_lanes_avx2(lanes: &[[f32; LANES]], rows: &mut [f32], stride: usize) {
     let n = blocks.len() * LANES;
     for (i, lanes) in blocks.iter().enumerate() {
         let mut block = [_mm256_setzero_ps(); LANES];
-        for r in 0..LANES {
-            block[r] = load_rows(&lanes[r]);
+        for (column, lanes) in block.iter_mut().zip(lanes) {
+            *column = load_rows(lanes);
         }
-        let block = transpose(block);
-        for r in 0..LANES {
+        for (r, values) in transpose(block).into_iter().enumerate() {
             let at = r * stride + i * LANES;
             let row = &mut rows[at..at + LANES];
-            store_rows(row.try_into().expect("eight elements"), block[r]);
+            store_rows(row.try_into().expect("eight elements"), values);
         }
     }
     for (i, lanes) in rest.iter().enumerate() {

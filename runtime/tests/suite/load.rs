@@ -58,7 +58,7 @@ fn however_the_bytes_are_had_logits_are_the_same() {
                 ..mapped
             },
         ] {
-            let model = Model::open_with(path, &options).unwrap();
+            let model = Model::open_with(path, options).unwrap();
             assert!(logits(&model) == expected, "{options:?}");
         }
         let args = LoadArgs {
@@ -87,7 +87,7 @@ fn all_bytes_are_told_of() {
             let (told_of, done) = (Arc::clone(&told), Mutex::new(done));
             let model = Model::open_watched(
                 &path,
-                &options,
+                options,
                 Arc::new(move |loaded| {
                     assert_eq!(loaded.total, expected);
                     if told_of.fetch_add(loaded.piece, Ordering::Relaxed) + loaded.piece == expected {
@@ -115,7 +115,7 @@ fn a_file_that_is_too_short_is_refused_in_every_way() {
             mlock,
             ..LoadOptions::default()
         };
-        let text = Model::open_with(&path, &options).unwrap_err().to_string();
+        let text = Model::open_with(&path, options).unwrap_err().to_string();
         assert!(
             text.contains("short.gguf") && text.contains("blk.1.ffn_down_exps"),
             "{text}"
@@ -134,7 +134,7 @@ fn locked_bytes_are_the_same_or_the_limit_is_named() {
             mlock: true,
             ..LoadOptions::default()
         };
-        match Model::open_with(&path, &options) {
+        match Model::open_with(&path, options) {
             Ok(model) => assert!(logits(&model) == logits(&Model::open(&path).unwrap())),
             Err(e) => {
                 let text = e.to_string();

@@ -1,5 +1,4 @@
 use super::*;
-use crate::half_bulk::{f16_to_f32, f32_to_f16};
 use crate::test_random::Random;
 
 fn quantized(cpu: Cpu, x: &[f32]) -> (Vec<i8>, Vec<GroupScale>) {

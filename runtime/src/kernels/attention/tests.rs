@@ -61,6 +61,7 @@ fn heads(n_head: usize, n_head_kv: usize, head_dim_k: usize, head_dim_v: usize) 
 }
 
 fn cases() -> Vec<Case> {
+    use KvType::{Bf16, F16, F32, Q4_0, Q8_0};
     let window = |window| Heads { window, ..PLAIN };
     let latent = Heads {
         v_in_k: true,
@@ -74,7 +75,6 @@ fn cases() -> Vec<Case> {
         softcap: 2.5,
         ..heads(3, 3, 24, 40)
     };
-    use KvType::{Bf16, F16, F32, Q4_0, Q8_0};
     let mut cases = vec![
         case(PLAIN, F16, F16, 100, 2),
         case(heads(3, 3, 16, 24), F32, F16, 33, 3),
