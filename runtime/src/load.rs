@@ -61,7 +61,7 @@ pub struct Loaded {
 pub type LoadWatch = Arc<dyn Fn(Loaded) + Send + Sync>;
 
 /// Opens a file, or all shards of a set.
-pub(crate) fn open(path: &Path, options: &LoadOptions, watch: &LoadWatch) -> Result<GgufFile> {
+pub(crate) fn open(path: &Path, options: LoadOptions, watch: &LoadWatch) -> Result<GgufFile> {
     let file = if options.mmap {
         GgufFile::open_mapped(path)?
     } else {

@@ -240,7 +240,7 @@ impl Model {
     /// As [`Model::open_with`]; `watch` is told of every piece that is read into memory or read ahead, the latter
     /// from a thread of its own also when the model is open.
     pub fn open_watched(path: &Path, options: &LoadOptions, watch: LoadWatch) -> Result<Self> {
-        let mut model = Self::bind(load::open(path, options, &watch)?)?;
+        let mut model = Self::bind(load::open(path, *options, &watch)?)?;
         if options.mmap && options.prefetch == Prefetch::Background {
             model.prefetcher = Some(Prefetcher::start(&model.file, watch));
         }

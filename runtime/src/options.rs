@@ -77,7 +77,7 @@ impl LoadArgs {
     /// Opens a model: shows how far reading is, and says when all was read ahead, unless `quiet`.
     pub fn open(self, path: &Path, quiet: bool) -> Result<Model> {
         if self.no_mmap {
-            return read(path, &self.options(), quiet);
+            return read(path, self.options(), quiet);
         }
         let (start, done) = (Instant::now(), AtomicU64::new(0));
         let name = file_name(path).into_owned();
@@ -92,7 +92,7 @@ impl LoadArgs {
     }
 }
 
-fn read(path: &Path, options: &LoadOptions, quiet: bool) -> Result<Model> {
+fn read(path: &Path, options: LoadOptions, quiet: bool) -> Result<Model> {
     let shown: Arc<OnceLock<Mutex<Option<Progress>>>> = Arc::default();
     let watched = Arc::clone(&shown);
     let label = format!("reading {}", file_name(path));
@@ -104,7 +104,7 @@ fn read(path: &Path, options: &LoadOptions, quiet: bool) -> Result<Model> {
             progress.add(loaded.piece);
         }
     };
-    let model = Model::open_watched(path, options, Arc::new(watch));
+    let model = Model::open_watched(path, &options, Arc::new(watch));
     let progress = shown.get().and_then(|p| p.lock().ok()?.take());
     if let Some(progress) = progress {
         progress.finish();

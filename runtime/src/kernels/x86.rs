@@ -251,9 +251,9 @@ fn to_lanes_avx2(rows: &[f32], stride: usize, lanes: &mut [[f32; LANES]]) {
     let n = blocks.len() * LANES;
     for (i, lanes) in blocks.iter_mut().enumerate() {
         let mut block = [_mm256_setzero_ps(); LANES];
-        for r in 0..LANES {
+        for (r, block) in block.iter_mut().enumerate() {
             let at = r * stride + i * LANES;
-            block[r] = load_rows(rows[at..at + LANES].try_into().expect("eight elements"));
+            *block = load_rows(rows[at..at + LANES].try_into().expect("eight elements"));
         }
         let block = transpose(block);
         for r in 0..LANES {
@@ -284,10 +284,10 @@ fn from_lanes_avx2(lanes: &[[f32; LANES]], rows: &mut [f32], stride: usize) {
             block[r] = load_rows(&lanes[r]);
         }
         let block = transpose(block);
-        for r in 0..LANES {
+        for (r, block) in block.into_iter().enumerate() {
             let at = r * stride + i * LANES;
             let row = &mut rows[at..at + LANES];
-            store_rows(row.try_into().expect("eight elements"), block[r]);
+            store_rows(row.try_into().expect("eight elements"), block);
         }
     }
     for (i, lanes) in rest.iter().enumerate() {

@@ -219,7 +219,7 @@ impl Codec {
                 let first = pos / LANES * LANES * self.n_bytes;
                 let (bytes, lane) = (&mut bytes[first..][..LANES * self.n_bytes], pos % LANES);
                 match self.kind {
-                    KvType::F32 => scatter(row, lane, bytes, |v| v.to_le_bytes()),
+                    KvType::F32 => scatter(row, lane, bytes, f32::to_le_bytes),
                     KvType::Bf16 => scatter(row, lane, bytes, |v| f32_to_bf16(v).to_le_bytes()),
                     _ => scatter(row, lane, bytes, |v| f32_to_f16(v).to_le_bytes()),
                 }

@@ -1,6 +1,7 @@
 use gguf_blocks::{Cpu, Importance, Level, registry};
 use gguf_models::spec::Window;
 
+use crate::kv::KvType::{Bf16, F16, F32, Q4_0, Q8_0};
 use crate::kv::{Heads, KvCache, KvType, KvTypes};
 
 /// A layer, a context and the types of the cache.
@@ -74,7 +75,6 @@ fn cases() -> Vec<Case> {
         softcap: 2.5,
         ..heads(3, 3, 24, 40)
     };
-    use KvType::{Bf16, F16, F32, Q4_0, Q8_0};
     let mut cases = vec![
         case(PLAIN, F16, F16, 100, 2),
         case(heads(3, 3, 16, 24), F32, F16, 33, 3),
