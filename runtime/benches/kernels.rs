@@ -5,9 +5,11 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use gguf_blocks::{Cpu, Format, registry};
 use gguf_models::spec::Window;
+use gguf_runtime::KvType;
 use gguf_runtime::kernels::{Acts, Weights, matmul};
 use gguf_runtime::kv::{Heads, KvCache, KvTypes};
 use rayon::ThreadPool;
@@ -111,38 +113,67 @@ fn attention(c: &mut Criterion) {
         window: Window::All,
         v_in_k: false,
     };
-    let n_ctx = 512;
-    let mut cache = KvCache::new(&[heads], KvTypes::default(), 1, n_ctx);
-    let row: Vec<f32> = (0..heads.n_head_kv * heads.head_dim_k)
-        .map(|i| (i % 13) as f32 * 0.1 - 0.6)
-        .collect();
-    for pos in 0..n_ctx {
-        cache.store(0, 0, pos, &row, &row);
-    }
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(2)
-        .build()
-        .expect("a pool of two threads");
+    let latent = Heads {
+        n_head: 32,
+        n_head_kv: 1,
+        head_dim_k: 576,
+        head_dim_v: 512,
+        v_in_k: true,
+        ..heads
+    };
+    let types = |k, v| KvTypes { k, v };
+    let f16 = KvTypes::default();
+    let cases = [
+        ("1 row at 511", heads, f16, 1),
+        ("512 rows", heads, f16, 512),
+        ("1 row at 511, f32", heads, types(KvType::F32, KvType::F32), 1),
+        ("1 row at 511, q8_0", heads, types(KvType::Q8_0, KvType::Q8_0), 1),
+        ("1 row at 511, q4_0", heads, types(KvType::Q4_0, KvType::Q4_0), 1),
+        ("1 row at 511, latent", latent, f16, 1),
+        ("64 rows, latent", latent, f16, 64),
+    ];
+    let pool = pool();
     let mut group = c.benchmark_group("attention");
-    for (name, n) in [("1 row at 511", 1), ("512 rows", n_ctx)] {
-        let place: Vec<(u32, u32)> = (n_ctx - n..n_ctx).map(|p| (0, p as u32)).collect();
-        let q: Vec<f32> = (0..n * heads.n_head * heads.head_dim_k)
-            .map(|i| (i % 11) as f32 * 0.1)
-            .collect();
-        let mut out = vec![0.0; n * heads.n_head * heads.head_dim_v];
-        let seen: usize = place.iter().map(|p| p.1 as usize + 1).sum();
-        group.throughput(Throughput::Elements(
-            (2 * seen * heads.n_head * heads.head_dim_k) as u64,
-        ));
-        group.bench_function(name, |b| {
-            b.iter_custom(|reps| {
-                timed(&pool, reps, || {
-                    cache.attend(Cpu::best(), 0, black_box(&q), None, &place, &mut out);
-                })
-            });
-        });
+    for (name, heads, types, n) in cases {
+        attend(&mut group, &pool, name, heads, types, n);
     }
     group.finish();
+}
+
+/// `n` rows at the end of a full context.
+fn attend(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    pool: &ThreadPool,
+    name: &str,
+    heads: Heads,
+    types: KvTypes,
+    n: usize,
+) {
+    let n_ctx = 512;
+    let mut cache = KvCache::new(&[heads], types, 1, n_ctx);
+    let row = |n: usize| -> Vec<f32> { (0..n).map(|i| (i % 13) as f32 * 0.1 - 0.6).collect() };
+    let k = row(heads.n_head_kv * heads.head_dim_k);
+    let v = if heads.v_in_k {
+        Vec::new()
+    } else {
+        row(heads.n_head_kv * heads.head_dim_v)
+    };
+    for pos in 0..n_ctx {
+        cache.store(0, 0, pos, &k, &v);
+    }
+    let place: Vec<(u32, u32)> = (n_ctx - n..n_ctx).map(|p| (0, p as u32)).collect();
+    let q = row(n * heads.n_head * heads.head_dim_k);
+    let mut out = vec![0.0; n * heads.n_head * heads.head_dim_v];
+    let seen: usize = place.iter().map(|p| p.1 as usize + 1).sum();
+    let products = seen * heads.n_head * (heads.head_dim_k + heads.head_dim_v);
+    group.throughput(Throughput::Elements(products as u64));
+    group.bench_function(name, |b| {
+        b.iter_custom(|reps| {
+            timed(pool, reps, || {
+                cache.attend(Cpu::best(), 0, black_box(&q), None, &place, &mut out);
+            })
+        });
+    });
 }
 
 criterion_group! {

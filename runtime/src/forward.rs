@@ -68,7 +68,7 @@ struct Widths {
 
 impl Scratch {
     pub(crate) fn new(model: &Model, settings: &Settings) -> Self {
-        let ropes = ropes(model).into_iter().map(|rope| {
+        let ropes = ropes(model.spec()).into_iter().map(|rope| {
             let factors = model.rope_factors(rope.factors, settings.n_ctx);
             RopeTable::new(rope, factors.to_vec(), settings.n_ctx)
         });
@@ -80,17 +80,13 @@ impl Scratch {
     }
 
     /// Bytes that buffers grow to for micro-batches of full size; `None` on overflow.
-    pub(crate) fn n_bytes(model: &Model, settings: &Settings) -> Option<u64> {
-        let spec = model.spec();
-        let w = widths(model);
+    pub(crate) fn n_bytes(spec: &ModelSpec, settings: &Settings) -> Option<u64> {
+        let w = widths(spec);
         // An element of quantized activations takes its f32, its byte and its share of scale and sums.
         let per_token = (w.plain as u64 * 4).checked_add(w.acts as u64 * 6)?;
         let rows = LOGIT_ROWS.min(settings.n_ubatch) as u64;
         let logits = rows.checked_mul(spec.n_vocab as u64 * 4)?;
-        let tables: u64 = ropes(model)
-            .iter()
-            .map(|r| RopeTable::row_len(r) as u64 * 4)
-            .sum();
+        let tables: u64 = ropes(spec).iter().map(|r| RopeTable::row_len(r) as u64 * 4).sum();
         per_token
             .checked_mul(settings.n_ubatch as u64)?
             .checked_add(logits)?
@@ -99,9 +95,9 @@ impl Scratch {
 }
 
 /// The rotations of the layers, each once.
-fn ropes(model: &Model) -> Vec<Rope> {
+fn ropes(spec: &ModelSpec) -> Vec<Rope> {
     let mut all = Vec::new();
-    for layer in &model.spec().layers {
+    for layer in &spec.layers {
         let rope = match layer.mixer {
             Mixer::Gqa(gqa) => gqa.rope,
             Mixer::Mla(mla) => Some(mla.rope),
@@ -113,11 +109,11 @@ fn ropes(model: &Model) -> Vec<Rope> {
 }
 
 /// Plain elements for each token and elements that may be quantized too, of the largest mixer and feed-forward part.
-fn widths(model: &Model) -> Widths {
-    let n_embd = model.spec().n_embd;
+fn widths(spec: &ModelSpec) -> Widths {
+    let n_embd = spec.n_embd;
     let (mut mixer, mut ffn) = ((0, 0), (0, 0));
     let largest = |a: &mut (usize, usize), b: (usize, usize)| *a = (a.0.max(b.0), a.1.max(b.1));
-    for layer in &model.spec().layers {
+    for layer in &spec.layers {
         largest(&mut mixer, mixer_widths(&layer.mixer));
         largest(&mut ffn, ffn_widths(&layer.ffn, n_embd));
     }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use gguf_blocks::Cpu;
-use gguf_models::spec::{DeltaNet, Mixer};
+use gguf_models::spec::{DeltaNet, Mixer, ModelSpec};
 
 use crate::forward::{self, Scratch};
 use crate::kv::{self, Heads, KvCache, KvType, KvTypes};
@@ -86,6 +86,48 @@ pub struct MemoryPlan {
     pub scratch: u64,
 }
 
+impl MemoryPlan {
+    /// The bytes that a session of a model with this description takes.
+    ///
+    /// # Errors
+    /// Settings that no session can have.
+    pub fn of(spec: &ModelSpec, settings: &Settings) -> Result<Self> {
+        let Settings {
+            n_ctx,
+            n_seq,
+            n_ubatch,
+            ..
+        } = *settings;
+        let limit = i32::MAX as usize;
+        for (name, n) in [
+            ("context", n_ctx),
+            ("number of sequences", n_seq),
+            ("ubatch", n_ubatch),
+        ] {
+            if n == 0 || n > limit {
+                return Err(Error::Settings(
+                    format!("{name}: expected 1 to {limit}, found {n}").into(),
+                ));
+            }
+        }
+        for (i, layer) in spec.layers.iter().enumerate() {
+            if let Some(heads) = Heads::of(&layer.mixer) {
+                settings.types().check(i, &heads)?;
+            }
+        }
+        let kv = kv::n_bytes(&attention_layers(spec), settings.types(), n_seq, n_ctx);
+        let recurrent = recurrent_layers(spec);
+        let states = recurrent.iter().map(recurrent::n_bytes);
+        let states = states.fold(0u64, u64::saturating_add);
+        let states = states.checked_mul(n_seq as u64);
+        let kv = kv.and_then(|kv| kv.checked_add(states?));
+        let too_much = || Error::Settings("the context needs more memory than can be addressed".into());
+        let kv = kv.ok_or_else(too_much)?;
+        let scratch = Scratch::n_bytes(spec, settings).ok_or_else(too_much)?;
+        Ok(Self { kv, scratch })
+    }
+}
+
 /// One token of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
@@ -154,12 +196,12 @@ impl<'m> Session<'m> {
         Vec::<u8>::new().try_reserve_exact(total).map_err(|_| refuse())?;
         Ok(Self {
             kv: KvCache::new(
-                &attention_layers(model),
+                &attention_layers(model.spec()),
                 settings.types(),
                 settings.n_seq,
                 settings.n_ctx,
             ),
-            recurrent: Recurrent::new(&recurrent_layers(model), settings.n_seq),
+            recurrent: Recurrent::new(&recurrent_layers(model.spec()), settings.n_seq),
             n_past: vec![0; settings.n_seq],
             n_next: vec![0; settings.n_seq],
             scratch: Scratch::new(model, &settings),
@@ -170,39 +212,7 @@ impl<'m> Session<'m> {
 
     /// The bytes that a session with these settings takes.
     pub fn plan(model: &Model, settings: &Settings) -> Result<MemoryPlan> {
-        let Settings {
-            n_ctx,
-            n_seq,
-            n_ubatch,
-            ..
-        } = *settings;
-        let limit = i32::MAX as usize;
-        for (name, n) in [
-            ("context", n_ctx),
-            ("number of sequences", n_seq),
-            ("ubatch", n_ubatch),
-        ] {
-            if n == 0 || n > limit {
-                return Err(Error::Settings(
-                    format!("{name}: expected 1 to {limit}, found {n}").into(),
-                ));
-            }
-        }
-        for (i, layer) in model.spec().layers.iter().enumerate() {
-            if let Some(heads) = Heads::of(&layer.mixer) {
-                settings.types().check(i, &heads)?;
-            }
-        }
-        let kv = kv::n_bytes(&attention_layers(model), settings.types(), n_seq, n_ctx);
-        let recurrent = recurrent_layers(model);
-        let states = recurrent.iter().map(recurrent::n_bytes);
-        let states = states.fold(0u64, u64::saturating_add);
-        let states = states.checked_mul(n_seq as u64);
-        let kv = kv.and_then(|kv| kv.checked_add(states?));
-        let too_much = || Error::Settings("the context needs more memory than can be addressed".into());
-        let kv = kv.ok_or_else(too_much)?;
-        let scratch = Scratch::n_bytes(model, settings).ok_or_else(too_much)?;
-        Ok(MemoryPlan { kv, scratch })
+        MemoryPlan::of(model.spec(), settings)
     }
 
     /// The model.
@@ -379,13 +389,13 @@ impl<'m> Session<'m> {
     }
 }
 
-fn attention_layers(model: &Model) -> Vec<Heads> {
-    let layers = model.spec().layers.iter();
+fn attention_layers(spec: &ModelSpec) -> Vec<Heads> {
+    let layers = spec.layers.iter();
     layers.filter_map(|l| Heads::of(&l.mixer)).collect()
 }
 
-fn recurrent_layers(model: &Model) -> Vec<DeltaNet> {
-    let layers = model.spec().layers.iter();
+fn recurrent_layers(spec: &ModelSpec) -> Vec<DeltaNet> {
+    let layers = spec.layers.iter();
     layers
         .filter_map(|l| match l.mixer {
             Mixer::DeltaNet(net) => Some(net),

@@ -1,11 +1,12 @@
 //! `estimate`: the memory that a model needs to run, from the front of the file.
 //!
 //! Weights are what the file has, caches what llama.cpp allots ([`cache`]), compute buffers an upper bound
-//! ([`compute`]). Metadata of any architecture will do: a key that is missing leaves out what depends on it, and the
+//! ([`compute`]). Beside that stands what this suite's own programs take ([`suite`]). Metadata of any architecture will do: a key that is missing leaves out what depends on it, and the
 //! report says so. Numbers come from a file that may be hostile, so all products and sums are checked.
 
 mod cache;
 mod compute;
+mod suite;
 mod text;
 mod weights;
 
@@ -23,6 +24,7 @@ use serde::Serialize;
 
 use cache::{Cache, LayerCache};
 use compute::Compute;
+use suite::Suite;
 use weights::{Layer, Weights};
 
 /// Layers that a file may claim; of lists with one number a layer so many elements are read.
@@ -139,6 +141,8 @@ struct Estimate {
     cache: Cache,
     compute: Compute,
     total: u64,
+    /// What the programs of this suite take, where they run the model.
+    this_suite: Option<Suite>,
     /// With all layers on a device but their experts (`-ngl 99 -ot exps=CPU`).
     experts_apart: Placement,
     /// What could not be estimated, and why.
@@ -189,6 +193,7 @@ impl Estimate {
             left_out.push(format!("weights of {n} that are not there or cannot be read"));
         }
         let (mut cache, mut compute, mut layers) = (Cache::default(), Compute::default(), Vec::new());
+        let mut this_suite = None;
         if let Some(a) = a {
             let n_layers = n_layers(a, outline, &mut left_out)?;
             layers = weights::layers(file, n_layers);
@@ -197,6 +202,9 @@ impl Estimate {
                 .or_else(|| a.uint("vocab_size"))
                 .or_else(|| tokens_listed(outline));
             compute = Compute::of(a, &cache, n_vocab, &run, &mut left_out)?;
+            if file.is_complete() {
+                this_suite = Suite::of(file, a, n_vocab, &run)?;
+            }
         } else {
             left_out.push(format!(
                 "cache and compute buffers: no metadata key `{}`",
@@ -208,6 +216,7 @@ impl Estimate {
             architecture: a.map(|a| a.architecture().to_owned()),
             context_length: a.and_then(|a| a.context_length()),
             total: sum("the memory", [weights.total, cache.total, compute.total])?,
+            this_suite,
             experts_apart: Placement::of(&weights, &cache, &compute)?,
             layers: args.layers.then(|| by_layer(&layers, &cache)),
             run,

@@ -24,6 +24,17 @@ pub(super) fn write(out: &mut dyn Write, e: &Estimate) -> io::Result<()> {
         human_bytes(apart.main_memory),
         human_bytes(apart.device)
     )?;
+    if let Some(s) = &e.this_suite {
+        writeln!(
+            out,
+            "with `gguf-run`: {} (file {}, cache {}, buffers {}, program {})",
+            human_bytes(s.total),
+            human_bytes(s.file),
+            human_bytes(s.cache),
+            human_bytes(s.buffers),
+            human_bytes(s.program)
+        )?;
+    }
     for line in &e.left_out {
         writeln!(out, "left out: {line}")?;
     }

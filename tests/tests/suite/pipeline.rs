@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use gguf::GgufFile;
+use gguf_runtime::{KvType, Model, Session, Settings};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use suite_tests::{data, program, run, run_json, run_ok};
@@ -331,4 +332,38 @@ fn programs_say_what_is_wrong_in_one_line_and_write_nothing() {
         assert!(!out.exists(), "{name} {args:?} wrote an output");
     }
     assert!(program("gguf-bench").exists());
+}
+
+#[test]
+fn an_estimate_is_the_plan_of_a_session() {
+    let path = Work::get().bf16();
+    let args = [
+        "estimate",
+        s(&path),
+        "-c",
+        "1000",
+        "-ctk",
+        "q8_0",
+        "-ctv",
+        "f32",
+        "-ub",
+        "64",
+    ];
+    let estimate = run_json("gguf-inspect", &args);
+    let settings = Settings {
+        n_ctx: 1000,
+        n_ubatch: 64,
+        type_k: KvType::Q8_0,
+        type_v: KvType::F32,
+        ..Settings::default()
+    };
+    let model = Model::open(&path).expect("a sound model");
+    let plan = Session::plan(&model, &settings).expect("settings of a session");
+    let told = &estimate["this_suite"];
+    assert_eq!(told["cache"].as_u64(), Some(plan.kv));
+    assert_eq!(told["buffers"].as_u64(), Some(plan.scratch));
+    assert_eq!(told["file"].as_u64(), Some(model.file().n_bytes()));
+    // Not what the suite can do: nothing is told.
+    let other = run_json("gguf-inspect", &["estimate", s(&path), "-ctk", "q5_0"]);
+    assert!(other["this_suite"].is_null());
 }
