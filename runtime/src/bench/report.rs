@@ -63,6 +63,9 @@ impl Output {
     }
 }
 
+/// Contended tests that are told of one by one.
+const MAX_DOUBTS: usize = 4;
+
 /// A value as a field: lists with their elements apart by `; `.
 fn csv_field(value: &Value) -> String {
     match value {
@@ -406,12 +409,15 @@ fn doubts(results: &Results) -> Vec<String> {
         .iter()
         .map(|why| format!("contended: {why}"))
         .collect();
-    for m in results.measured.iter().filter(|m| !m.contended.is_empty()) {
-        lines.push(format!(
-            "contended: {}: {}",
-            m.test.name(),
-            m.contended.join("; ")
-        ));
+    let contended = results.measured.iter().filter(|m| !m.contended.is_empty());
+    let more = contended.clone().count().saturating_sub(MAX_DOUBTS);
+    for m in contended.take(MAX_DOUBTS) {
+        let why = m.contended.join("; ");
+        lines.push(format!("contended: {}: {why}", m.test.name()));
+    }
+    if more > 0 {
+        let more = gguf_cli::count(more as u64, "more test");
+        lines.push(format!("contended: {more}, which `-o json` tells of"));
     }
     for (m, w) in results.measured.iter().filter_map(|m| Some((m, m.warmup?))) {
         if !w.steady() {

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use gguf_models::spec::Mixer;
-
 use super::plan::Test;
 use crate::{Model, Result, Session, Token};
 
@@ -74,21 +72,16 @@ pub(super) struct Runner<'s, 'm> {
     n_batch: usize,
     /// Leading positions that hold series 0.
     valid: usize,
-    /// Whether the state of some layer cannot be cut back.
-    recurrent: bool,
     tokens: Vec<Token>,
 }
 
 impl<'s, 'm> Runner<'s, 'm> {
     pub(super) fn new(session: &'s mut Session<'m>, n_batch: usize) -> Self {
-        let layers = &session.model().spec().layers;
-        let recurrent = layers.iter().any(|l| matches!(l.mixer, Mixer::DeltaNet(_)));
         session.clear();
         Self {
             session,
             n_batch,
             valid: 0,
-            recurrent,
             tokens: Vec::new(),
         }
     }
@@ -124,16 +117,7 @@ impl<'s, 'm> Runner<'s, 'm> {
 
     /// Makes the context `depth` tokens of series 0.
     fn fill(&mut self, depth: usize) -> Result<()> {
-        let past = self.session.n_past(0);
-        let mut kept = self.valid.min(depth);
-        if past > kept && self.recurrent {
-            kept = 0;
-        }
-        if kept == 0 {
-            self.session.clear();
-        } else if past > kept {
-            self.session.truncate(0, kept);
-        }
+        let kept = self.session.truncate(0, self.valid.min(depth));
         self.set_tokens(kept..depth, 0);
         for batch in self.tokens.chunks(self.n_batch) {
             self.session.decode_with(batch, None, &mut |_| Ok(()))?;
