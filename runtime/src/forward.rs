@@ -95,7 +95,7 @@ impl Scratch {
 }
 
 /// The rotations of the layers, each once.
-fn ropes(spec: &ModelSpec) -> Vec<Rope> {
+pub(crate) fn ropes(spec: &ModelSpec) -> Vec<Rope> {
     let mut all = Vec::new();
     for layer in &spec.layers {
         let rope = match layer.mixer {

@@ -7,10 +7,12 @@ use gguf::{GgufFile, Metadata, key};
 use gguf_models::arch::{self, Architecture};
 use gguf_models::spec::{Activation, DeltaNet, Gqa, Mla, ModelSpec, Moe, RopeFactors};
 use gguf_models::{HParams, effects};
+use sha2::{Digest as _, Sha256};
 
 use crate::bind::bind;
+use crate::forward::ropes;
 use crate::kernels::Weights;
-use crate::kernels::rows::RowBuffer;
+use crate::kernels::rows::decode_row;
 use crate::load::{self, LoadOptions, LoadWatch, Prefetch, Prefetcher};
 use crate::{Compute, Error, Result, Tokenizer};
 
@@ -279,6 +281,35 @@ impl Model {
         Tokenizer::from_metadata(&self.file.metadata).map_err(|e| e.in_file(self.file.path()))
     }
 
+    /// Tells this model from others, wherever its file lies: SHA-256 of the heads of its files, a sample of each tensor,
+    /// and the factors of rotations in contexts of `n_ctx` positions, on which these may depend.
+    ///
+    /// # Errors
+    /// What reading meets.
+    pub fn fingerprint(&self, n_ctx: usize) -> Result<[u8; 32]> {
+        /// Bytes of the middle of each tensor.
+        const SAMPLE: usize = 64;
+        let mut hash = Sha256::new();
+        for part in self.file.parts() {
+            let n = part.data_offset.min(part.source().len());
+            let head = part.source().slice(0, usize::try_from(n).unwrap_or(usize::MAX))?;
+            hash.update(head);
+        }
+        for tensor in &self.file.tensors {
+            let mut sample = [0; SAMPLE];
+            let n = tensor.n_bytes.min(SAMPLE as u64);
+            let sample = &mut sample[..n as usize];
+            self.file.read_tensor(tensor, (tensor.n_bytes - n) / 2, sample)?;
+            hash.update(sample);
+        }
+        for rope in ropes(self) {
+            for factor in self.rope_factors(rope.factors, n_ctx) {
+                hash.update(factor.to_le_bytes());
+            }
+        }
+        Ok(hash.finalize().into())
+    }
+
     /// Value of `general.architecture`.
     pub fn arch(&self) -> &'static str {
         self.arch.name
@@ -333,8 +364,7 @@ impl Model {
     /// Decodes one row of the embedding.
     pub(crate) fn embed(&self, id: u32, out: &mut [f32]) {
         let w = self.weights(&self.parts.token_embd);
-        let row = id as usize..id as usize + 1;
-        RowBuffer::default().decode(&w, row, out);
+        decode_row(&w, id as usize, out);
     }
 }
 

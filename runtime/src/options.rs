@@ -21,7 +21,7 @@ pub struct ExactnessArgs {
     #[arg(long, alias = "ctv", value_name = "TYPE", default_value_t)]
     pub cache_type_v: KvType,
     /// How weights are multiplied: fast, by the kernels of their types, or f32, decoded, for exact comparisons
-    #[arg(long, value_name = "HOW", default_value = "fast", value_parser = parse_compute)]
+    #[arg(long, value_name = "HOW", default_value_t)]
     pub compute: Compute,
 }
 
@@ -35,14 +35,6 @@ impl ExactnessArgs {
             compute: self.compute,
             ..settings
         }
-    }
-}
-
-pub(crate) fn parse_compute(text: &str) -> Result<Compute, String> {
-    match text {
-        "fast" => Ok(Compute::Fast),
-        "f32" => Ok(Compute::F32),
-        _ => Err(format!("expected fast or f32, found `{text}`")),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Which expert sees which token, and with what weight.
 
+use gguf_models::hparams::MAX_EXPERT_GROUPS;
 use gguf_models::spec::{ExpertGroups, Gating, Moe};
 use rayon::prelude::*;
 
@@ -54,6 +55,13 @@ impl Routing {
             .zip(chosen)
             .with_min_len(MIN_ROWS);
         rows.for_each(|((probs, selection), (experts, weights))| {
+            if spec.weighted_input {
+                // Logits far from 0 have the same probability.
+                selection.copy_from_slice(probs);
+                probabilities(spec.gating, probs);
+                top_k(selection, experts);
+                return take_weights(spec, probs, experts, weights);
+            }
             probabilities(spec.gating, probs);
             let by = match (bias, spec.groups) {
                 (None, None) => &*probs,
@@ -69,10 +77,7 @@ impl Routing {
                 }
             };
             top_k(by, experts);
-            for (w, &e) in weights.iter_mut().zip(&*experts) {
-                *w = probs[e as usize];
-            }
-            finish_weights(spec, weights);
+            take_weights(spec, probs, experts, weights);
         });
     }
 
@@ -140,7 +145,11 @@ fn probabilities(gating: Gating, logits: &mut [f32]) {
     }
 }
 
-fn finish_weights(spec: &Moe, weights: &mut [f32]) {
+/// The weights of the chosen experts.
+fn take_weights(spec: &Moe, probs: &[f32], experts: &[u32], weights: &mut [f32]) {
+    for (w, &e) in weights.iter_mut().zip(experts) {
+        *w = probs[e as usize];
+    }
     if spec.gating == Gating::SoftmaxOfChosen {
         softmax(weights);
     }
@@ -181,7 +190,7 @@ fn keep_best_groups(groups: ExpertGroups, selection: &mut [f32]) {
             })
             .count()
     };
-    let mut dropped = [0u64; 4];
+    let mut dropped = [0u64; MAX_EXPERT_GROUPS / 64];
     for i in 0..groups.n {
         if better(selection, i) >= groups.n_used {
             dropped[i / 64] |= 1 << (i % 64);

@@ -42,6 +42,22 @@ pub enum Compute {
     F32,
 }
 
+impl std::fmt::Display for Compute {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Compute {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let all = [Self::Fast, Self::F32];
+        let found = all.into_iter().find(|c| c.name() == text);
+        found.ok_or_else(|| format!("expected fast or f32, found `{text}`"))
+    }
+}
+
 impl Compute {
     /// The name that options and reports use.
     pub fn name(self) -> &'static str {

@@ -27,8 +27,6 @@ use crate::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"GGUFSEQ\0";
 const VERSION: u32 = 1;
-/// Bytes of a tensor's beginning that go into the sample of a model.
-const SAMPLE: usize = 256;
 /// Elements that are converted at a time.
 const CHUNK: usize = 4096;
 
@@ -39,22 +37,6 @@ pub(crate) struct Parts<'a> {
     pub(crate) kv: &'a KvCache,
     pub(crate) recurrent: &'a Recurrent,
     pub(crate) seq: usize,
-}
-
-/// The same model for another session: its description and the beginning of each tensor.
-fn fingerprint(model: &Model) -> Result<[u8; 32]> {
-    let mut hash = Sha256::new();
-    hash.update(model.arch());
-    hash.update(format!("{:?}", model.spec()));
-    let file = model.file();
-    for t in file.by_name() {
-        hash.update(format!("{} {} {:?}", t.name, t.type_id.0, t.shape));
-        let mut sample = [0; SAMPLE];
-        let n = SAMPLE.min(usize::try_from(t.n_bytes).unwrap_or(SAMPLE));
-        file.read_tensor(t, 0, &mut sample[..n])?;
-        hash.update(sample);
-    }
-    Ok(hash.finalize().into())
 }
 
 /// A number that a state must agree in, with words for it.
@@ -159,7 +141,7 @@ pub(crate) fn save(parts: Parts<'_>, n: u32, to: &mut dyn Write) -> Result<()> {
         to: BufWriter::with_capacity(1 << 16, to),
         hash: Sha256::new(),
     };
-    let fingerprint = fingerprint(parts.model)?;
+    let fingerprint = parts.model.fingerprint(parts.kv.n_ctx())?;
     write(parts, n, &fingerprint, &mut out).map_err(Error::StateIo)
 }
 
@@ -235,7 +217,7 @@ fn header(parts: Parts<'_>, from: &mut HashedReader<'_>) -> Result<u32> {
     if version != VERSION {
         return Err(mismatch(format!("expected version {VERSION}, found {version}")));
     }
-    if from.array()? != fingerprint(parts.model)? {
+    if from.array()? != parts.model.fingerprint(parts.kv.n_ctx())? {
         let file = parts.model.file().path().display();
         return Err(mismatch(format!("it was not written with the model `{file}`")));
     }

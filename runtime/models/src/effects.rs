@@ -227,7 +227,6 @@ mod tests {
         for (key, value) in [
             ("rope.scaling.type", Value::from("none")),
             ("rope.scaling.type", Value::from("yarn")),
-            ("rope.scaling.factor", Value::F32(4.0)),
             ("rope.scaling.attn_factor", Value::F32(1.0)),
             ("rope.scaling.original_context_length", Value::U32(4096)),
             ("rope.scale_linear", Value::F32(0.0)),

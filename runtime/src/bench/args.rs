@@ -6,7 +6,7 @@ use gguf_cli::{OutputArgs, TalkArgs};
 
 use super::list::{self, List};
 use super::report::Format;
-use crate::options::{LoadArgs, parse_compute};
+use crate::options::LoadArgs;
 use crate::{Compute, KvType};
 
 /// Measures tokens per second for prompt processing and generation
@@ -68,7 +68,7 @@ pub(super) struct Args {
     #[arg(long)]
     pub(super) cold: bool,
     /// How weights are multiplied: fast, by the kernels of their types, or f32, decoded
-    #[arg(long, value_name = "HOW", default_value = "fast", value_parser = parse_compute)]
+    #[arg(long, value_name = "HOW", default_value = "fast")]
     pub(super) compute: Compute,
     /// Leave out how fast the machine reads memory, which takes 256 MiB or more and some tenths of a second
     #[arg(long)]

@@ -78,10 +78,13 @@ impl ChatTemplate {
             source: without_generation_blocks(source),
             tokens: tokens.collect(),
         };
-        template
-            .env
-            .template_from_str(&template.source)
-            .map_err(|e| told(&e))?;
+        if source.len() > MAX_SOURCE {
+            return Err(Error::Template {
+                place: "".into(),
+                what: format!("expected at most {MAX_SOURCE} bytes, found {}", source.len()).into(),
+            });
+        }
+        on_large_stack(|| template.env.template_from_str(&template.source).map(|_| ()))?;
         Ok(template)
     }
 
@@ -147,9 +150,31 @@ impl ChatTemplate {
         let values = Value::from_pairs(values);
         let mut env = self.env.clone();
         env.set_fuel(Some(fuel));
-        let template = env.template_from_str(&self.source).map_err(|e| told(&e))?;
-        template.render(values).map_err(|e| told(&e))
+        on_large_stack(|| env.template_from_str(&self.source)?.render(values))
     }
+}
+
+/// Bytes of a template; those of real models have 20,000 at most.
+const MAX_SOURCE: usize = 1 << 17;
+/// Address space for the parser, which calls itself for every operator of a chain: more for each byte of a template
+/// than it was seen to take.
+const STACK: usize = MAX_SOURCE << 12;
+
+/// Runs what parses a template where no chain of operators can use the stack up.
+fn on_large_stack<T: Send>(work: impl FnOnce() -> Result<T, minijinja::Error> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .stack_size(STACK)
+            .spawn_scoped(scope, work)
+            .map_err(|e| Error::Template {
+                place: "".into(),
+                what: format!("no thread to read it: {e}").into(),
+            })?;
+        let done = thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        done.map_err(|e| told(&e))
+    })
 }
 
 /// What a template finds around it.

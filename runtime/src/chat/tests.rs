@@ -19,6 +19,26 @@ const TALK: &[(&str, &str)] = &[
     ("user", "ä <b>'q'\n"),
 ];
 
+#[test]
+fn no_chain_of_operators_uses_the_stack_up() {
+    for link in ["-", "+1", "not ", ".a", "[0]", "|string", " is defined"] {
+        let chain = link.repeat(MAX_SOURCE / link.len() - 8);
+        let template = match link {
+            "-" | "not " => format!("{{{{ {chain}1 }}}}"),
+            _ => format!("{{{{ 1{chain} }}}}"),
+        };
+        // Any answer will do.
+        let _ = render(&template, TALK).is_ok();
+    }
+    let long = "x".repeat(MAX_SOURCE + 1);
+    assert!(
+        render(&long, TALK)
+            .unwrap_err()
+            .to_string()
+            .contains("expected at most")
+    );
+}
+
 // Expected texts are those of Jinja2 3.1.6, set up as `apply_chat_template` does.
 
 #[test]

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use gguf_blocks::{Cpu, Level};
 
-use super::elementwise::tanh;
+use super::elementwise::{lane_sum, softcap};
 use super::exp;
 use super::float::{Lanes, products};
 use crate::kv::{LayerCache, Order};
@@ -323,9 +323,7 @@ fn soften(cpu: Cpu, scores: &mut [f32; BLOCK], cap: f32) {
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "compiled again for each level")]
 pub(super) fn soften_with(scores: &mut [f32; BLOCK], cap: f32) {
-    for s in scores {
-        *s = cap * tanh(*s / cap);
-    }
+    softcap(scores, cap);
 }
 
 /// Eight rows of `n` elements, `stride` apart, become `n` rows of lanes. `rows` ends with the last element.
@@ -454,8 +452,7 @@ impl Scratch {
 
     /// Writes the result of query `i`.
     fn finish(&self, i: usize, out: &mut [f32]) {
-        let [a, b, c, d, e, f, g, h] = self.state[i].sums;
-        let factor = 1.0 / (((a + e) + (c + g)) + ((b + f) + (d + h)));
+        let factor = 1.0 / lane_sum(self.state[i].sums);
         for (out, sum) in out.iter_mut().zip(&self.out[i * self.stride..]) {
             *out = sum * factor;
         }

@@ -2,12 +2,19 @@
 //!
 //! Plain loops over fixed lanes, which compile to vector code at any level and give the same bits there.
 
+use std::ops::Add;
+
 use gguf_models::spec::{Activation, Rope, RopeKind};
 
 use super::exp;
 
 /// Partial sums of a row; element `i` goes to lane `i % LANES`.
 const LANES: usize = 8;
+
+/// The sum of eight partial sums, pairwise: the order that every sum over lanes has.
+pub(crate) fn lane_sum<T: Add<Output = T>>([a, b, c, d, e, f, g, h]: [T; LANES]) -> T {
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
 
 /// `1 / sqrt(mean(x^2) + eps)`: products rounded to f32, summed in f64.
 fn rms_scale(x: &[f32], eps: f32) -> f32 {
@@ -21,8 +28,7 @@ fn rms_scale(x: &[f32], eps: f32) -> f32 {
     for (lane, v) in lanes.iter_mut().zip(chunks.remainder()) {
         *lane += f64::from(v * v);
     }
-    let [a, b, c, d, e, f, g, h] = lanes;
-    let sum = ((a + e) + (c + g)) + ((b + f) + (d + h));
+    let sum = lane_sum(lanes);
     let mean = (sum / x.len() as f64) as f32;
     1.0 / (mean + eps).sqrt()
 }
@@ -105,8 +111,7 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     for ((lane, a), b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
         *lane += a * b;
     }
-    let [a, b, c, d, e, f, g, h] = lanes;
-    ((a + e) + (c + g)) + ((b + f) + (d + h))
+    lane_sum(lanes)
 }
 
 /// `out = gelu(gate) * up` with `gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
@@ -134,6 +139,8 @@ pub fn gate(activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
 }
 
 /// `cap * tanh(x / cap)` of each element onto itself.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "compiled again for each level")]
 pub fn softcap(x: &mut [f32], cap: f32) {
     for v in x {
         *v = cap * tanh(*v / cap);

@@ -1,10 +1,20 @@
 //! Rows of any type in f32, for types whose rows cannot be taken in parts.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use gguf_blocks::Unit;
 
 use super::Weights;
+
+thread_local! {
+    static BUFFER: RefCell<RowBuffer> = RefCell::default();
+}
+
+/// Decodes one row, counted over all matrices of the stack.
+pub(crate) fn decode_row(w: &Weights<'_>, row: usize, out: &mut [f32]) {
+    BUFFER.with_borrow_mut(|buffer| buffer.decode(w, row..row + 1, out));
+}
 
 /// What decoding of rows needs beside its result.
 #[derive(Debug, Default)]

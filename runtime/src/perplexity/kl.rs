@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::base::BaseRow;
 use super::compact;
 use super::score::{LogSum, Sums};
+use crate::kernels::elementwise::lane_sum;
 use crate::kernels::exp;
 
 /// Partial sums of a row; element `i` goes to lane `i % LANES`.
@@ -167,9 +168,8 @@ impl Rows {
                 top_base = (i, b);
             }
         }
-        let [a, b, c, d, e, f, g, h] = lanes;
         Self {
-            kld: ((a + e) + (c + g)) + ((b + f) + (d + h)),
+            kld: lane_sum(lanes),
             same_top: top.0 == top_base.0,
             base_sum: sums.iter().sum(),
         }

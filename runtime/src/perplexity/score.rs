@@ -1,5 +1,6 @@
 //! What one row of logits says of one token.
 
+use crate::kernels::elementwise::lane_sum;
 use crate::kernels::exp;
 
 /// Partial sums of a row; element `i` goes to lane `i % LANES`.
@@ -31,8 +32,7 @@ impl LogSum {
         for (lane, l) in lanes.iter_mut().zip(chunks.remainder()) {
             *lane += f64::from(exp(l - max));
         }
-        let [a, b, c, d, e, f, g, h] = lanes;
-        let sum = ((a + e) + (c + g)) + ((b + f) + (d + h));
+        let sum = lane_sum(lanes);
         Ok(Self {
             max,
             ln_sum: sum.ln(),

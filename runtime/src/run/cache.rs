@@ -24,8 +24,6 @@ const MAGIC: &[u8; 8] = b"GGUFpc\0\x01";
 const DIGEST: u64 = 32;
 /// Bytes of the text of settings, at most.
 const MAX_SETTINGS: usize = 256;
-/// Bytes of each tensor that the model's digest covers.
-const SAMPLE: u64 = 64;
 
 /// The file of a run.
 pub(super) struct Cache<'a> {
@@ -60,7 +58,7 @@ impl<'a> Cache<'a> {
         }
         Ok(Self {
             path,
-            model: digest(model)?,
+            model: model.fingerprint(settings.n_ctx)?,
             settings: text(settings),
             force: args.output.force && !args.cache.read_only,
             inputs,
@@ -93,7 +91,13 @@ impl<'a> Cache<'a> {
             return Ok(());
         }
         if head.ids.first() == prompt.first() {
-            self.load(&mut reader, &head, engine)?;
+            match self.load(&mut reader, &head, engine) {
+                Err(_) if self.force => {
+                    engine.session.truncate(SEQ, 0);
+                    return Ok(());
+                }
+                loaded => loaded?,
+            }
         }
         self.holds = Some(head.ids);
         Ok(())
@@ -212,31 +216,10 @@ impl<'a> Cache<'a> {
 
 /// What the numbers of a state depend on beside the model.
 fn text(settings: &Settings) -> String {
-    let compute = match settings.compute {
-        Compute::Fast => "fast",
-        Compute::F32 => "f32",
-    };
     format!(
-        "`-ctk {} -ctv {} --compute {compute}`",
-        settings.type_k, settings.type_v
+        "`-ctk {} -ctv {} --compute {}`",
+        settings.type_k, settings.type_v, settings.compute
     )
-}
-
-fn digest(model: &Model) -> Result<[u8; 32]> {
-    let file = model.file();
-    let mut hash = Sha256::new();
-    for part in file.parts() {
-        let n = usize::try_from(part.data_offset.min(part.source().len())).unwrap_or(usize::MAX);
-        hash.update(part.source().slice(0, n)?);
-    }
-    for tensor in &file.tensors {
-        let mut sample = [0; SAMPLE as usize];
-        let n = tensor.n_bytes.min(SAMPLE);
-        let sample = &mut sample[..n as usize];
-        file.read_tensor(tensor, (tensor.n_bytes - n) / 2, sample)?;
-        hash.update(sample);
-    }
-    Ok(hash.finalize().into())
 }
 
 /// Reads a file front to back up to its digest, and computes that.

@@ -8,7 +8,7 @@ use super::passes;
 use super::{Architecture, Computed, Mtp, TensorExpectation};
 use crate::hf::{self, Cut, Fixed, Heads, Piece, TensorRule};
 use crate::hparams::{self, RopeScaling, Row, Slot};
-use crate::spec::{Ffn, Mixer, Mla, ModelSpec, Moe, Rope, RopeKind, Temperature};
+use crate::spec::{Ffn, Gating, Mixer, Mla, ModelSpec, Moe, Rope, RopeKind, Temperature};
 use crate::{Error, HParams, Result, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
@@ -113,6 +113,8 @@ static OWN: &[Row] = &[
 
 /// What a class takes for a setting that its configs leave out. V3 and its kin score by a sigmoid, always.
 static EXPLICIT: &[Row] = &[
+    hparams::TEMPERATURE_LENGTH,
+    hparams::TEMPERATURE_SCALE,
     hparams::EXPERT_GATING_FUNC.computed(|c| Ok(Some(if is_v2(c) { "softmax" } else { "sigmoid" }.into()))),
     hparams::EXPERT_WEIGHTS_NORM.computed(|c| {
         let norm = hf::flag(c, "norm_topk_prob")?;
@@ -263,6 +265,11 @@ fn value_rows(h: &HParams) -> Heads {
     }
 }
 
+/// Known by its size.
+fn is_glm_flash(h: &HParams) -> bool {
+    (47..=48).contains(&h.n_layer) && h.n_vocab == 154_880
+}
+
 fn forward(h: &HParams) -> ModelSpec {
     let (n_nope, head_dim_v) = head_dims(h);
     // Multiplied with 0.1 once more than needed, as the reference has it.
@@ -302,10 +309,16 @@ fn forward(h: &HParams) -> ModelSpec {
         }),
         absorbed: is_mla(h),
     };
+    let usual = passes::moe(h, h.n_ff_exp);
     let experts = Moe {
+        // The reference's files of GLM-4.7-Flash do not say that their scores are sigmoids.
+        gating: match h.gating {
+            None if is_glm_flash(h) => Gating::Sigmoid,
+            _ => usual.gating,
+        },
         norm_weights: h.expert_weights_norm.unwrap_or(false),
         shared: passes::shared(h.n_ff_exp * h.n_expert_shared),
-        ..passes::moe(h, h.n_ff_exp)
+        ..usual
     };
     passes::model(h, |il| {
         let ffn = if il < h.n_layer_dense || h.n_expert == 0 {

@@ -14,6 +14,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     generic: &[],
     hparams: &[OWN],
     explicit: &[EXPLICIT, parts::ROPE_EXPLICIT],
+    effects: passes::WINDOW_EFFECTS,
     fixed: gemma::FIXED,
     hf_tensors: &[
         gemma::TENSORS,

@@ -13,6 +13,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     hf_classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
     hparams: &[OWN],
     explicit: &[EXPLICIT, parts::ROPE_EXPLICIT],
+    effects: passes::WINDOW_HEADS_EFFECTS,
     fixed: gemma::FIXED,
     rope_types: &["linear"],
     hf_tensors: &[

@@ -13,6 +13,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     hf_classes: &["GptOssForCausalLM"],
     hparams: &[OWN],
     explicit: &[EXPLICIT, parts::ROPE_EXPLICIT],
+    effects: passes::WINDOW_EFFECTS,
     fixed: &[
         hf::SILU,
         Fixed::to(&["attention_bias"], &["true"]),
@@ -49,6 +50,7 @@ static OWN: &[Row] = &[
 ];
 
 static EXPLICIT: &[Row] = &[
+    hparams::SLIDING_WINDOW_PATTERN,
     hparams::ROPE_FREQ_BASE.computed(|_| Ok(Some(150_000.0.into()))),
     hparams::EXPERT_GATING_FUNC.computed(|_| Ok(Some(hf::SOFTMAX_OF_CHOSEN.into()))),
     hparams::EXPERT_WEIGHTS_NORM.computed(|_| Ok(Some(false.into()))),
@@ -108,14 +110,19 @@ static RULES: &[TensorRule] = &[
 
 fn forward(h: &HParams) -> ModelSpec {
     let rope = passes::rope(h, RopeKind::Neox);
+    let usual = passes::moe(h, h.n_ff_exp);
     let experts = Moe {
-        gating: Gating::SoftmaxOfChosen,
-        norm_weights: false,
+        gating: if h.gating.is_none() {
+            Gating::SoftmaxOfChosen
+        } else {
+            usual.gating
+        },
+        norm_weights: h.expert_weights_norm.unwrap_or(false),
         activation: Activation::SwigluClamped {
             alpha: 1.702,
             limit: 7.0,
         },
-        ..passes::moe(h, h.n_ff_exp)
+        ..usual
     };
     passes::model(h, |il| {
         let attention = Gqa {

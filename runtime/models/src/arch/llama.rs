@@ -6,7 +6,7 @@ use super::passes;
 use super::{Architecture, TensorExpectation};
 use crate::hf::{self, Fixed};
 use crate::hparams::{self, Row};
-use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Rope, RopeFactors, RopeKind};
+use crate::spec::{Ffn, Gqa, Mixer, ModelSpec, Rope, RopeFactors, RopeKind, Window};
 use crate::{HParams, Role};
 
 pub(super) static ARCHITECTURE: Architecture = Architecture {
@@ -34,6 +34,7 @@ static OWN: &[Row] = &[hparams::VOCAB_SIZE, hparams::ROPE_DIMENSION_COUNT];
 
 static EXPLICIT: &[Row] = &[
     hparams::SLIDING_WINDOW,
+    hparams::ATTENTION_SCALE,
     hparams::ROPE_FREQ_BASE.computed(|config| {
         let is_mixtral = hf::class(config) == "MixtralForCausalLM";
         Ok(Some(if is_mixtral { 1e6 } else { 1e4 }.into()))
@@ -42,6 +43,12 @@ static EXPLICIT: &[Row] = &[
 
 fn forward(h: &HParams) -> ModelSpec {
     let attention = Gqa {
+        // Mistral's, in all layers.
+        window: if h.n_swa == 0 {
+            Window::All
+        } else {
+            Window::Last(h.n_swa)
+        },
         rope: Some(Rope {
             factors: RopeFactors::Freqs,
             ..passes::rope(h, RopeKind::Norm)

@@ -7,7 +7,7 @@ use super::parts::{self, Expect};
 use super::passes;
 use super::{Architecture, Computed, TensorExpectation};
 use crate::hf::{self, Cut, Fixed, Piece, TensorRule};
-use crate::hparams::{self, Hf, Row, Slot};
+use crate::hparams::{self, Row};
 use crate::spec::{
     Ffn, Gating, Gqa, Mixer, ModelSpec, Moe, QkNorm, QkNormWeights, Rope, RopeFactors, RopeKind, Temperature,
     Window,
@@ -19,6 +19,7 @@ pub(super) static ARCHITECTURE: Architecture = Architecture {
     hf_classes: &["Llama4ForCausalLM", "Llama4ForConditionalGeneration"],
     hparams: &[OWN],
     explicit: &[EXPLICIT, parts::ROPE_EXPLICIT],
+    effects: passes::WINDOW_EFFECTS,
     fixed: &[
         hf::SILU,
         Fixed::to(&["attention_bias"], &["false"]),
@@ -55,20 +56,12 @@ static EXPLICIT: &[Row] = &[
     hparams::ROPE_FREQ_BASE.computed(|_| Ok(Some(5e5.into()))),
     // Loaders of the reference take 8192 for the chunk and for the positions of a step of the temperature.
     hparams::SLIDING_WINDOW.computed(chunk),
-    Row::new(
-        "attention.temperature_length",
-        Hf::Computed(|c| {
-            Ok(Some(
-                hf::count(c, "floor_scale")?.unwrap_or(USUAL_CHUNK as u64).into(),
-            ))
-        }),
-        Slot::positions(|h| &mut h.temperature_length),
-    ),
-    Row::new(
-        "attention.temperature_scale",
-        Hf::Computed(|c| Ok(Some(hf::number(c, "attn_scale")?.unwrap_or(0.1).into()))),
-        Slot::factor(|h| &mut h.temperature_scale),
-    ),
+    hparams::TEMPERATURE_LENGTH.computed(|c| {
+        Ok(Some(
+            hf::count(c, "floor_scale")?.unwrap_or(USUAL_CHUNK as u64).into(),
+        ))
+    }),
+    hparams::TEMPERATURE_SCALE.computed(|c| Ok(Some(hf::number(c, "attn_scale")?.unwrap_or(0.1).into()))),
     hparams::EXPERT_GATING_FUNC.computed(|_| Ok(Some("sigmoid".into()))),
     hparams::EXPERT_WEIGHTS_NORM.computed(|_| Ok(Some(false.into()))),
     hparams::EXPERT_WEIGHTS_SCALE.computed(|_| Ok(Some(1.0.into()))),
@@ -205,12 +198,17 @@ fn forward(h: &HParams) -> ModelSpec {
         },
         offset: 1,
     };
+    let usual = passes::moe(h, h.n_ff_exp);
     let experts = Moe {
-        gating: Gating::Sigmoid,
-        norm_weights: false,
+        gating: if h.gating.is_none() {
+            Gating::Sigmoid
+        } else {
+            usual.gating
+        },
+        norm_weights: h.expert_weights_norm.unwrap_or(false),
         weighted_input: true,
         shared: passes::shared(h.n_ff_exp),
-        ..passes::moe(h, h.n_ff_exp)
+        ..usual
     };
     passes::model(h, |il| {
         let attention = if is_full(il) {

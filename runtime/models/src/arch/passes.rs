@@ -1,12 +1,28 @@
 //! Parts of forward passes that architectures share: what most have, computed from the hyper-parameters. An
 //! architecture takes one and replaces what it does otherwise.
 
+use crate::effects::{Effect, Neutral};
 use crate::hparams::RopeScaling;
 use crate::spec::{
     Activation, Dense, ExpertGroups, Ffn, Gating, Gqa, LayerSpec, Mixer, ModelSpec, Moe, Norm, NormOver,
     QkNorm, QkNormWeights, Rope, RopeFactors, RopeKind, SharedExperts, Window, Yarn,
 };
 use crate::{HParams, Role};
+
+/// Keys of layers with a window that the description has no place for: heads of other lengths.
+pub(super) static WINDOW_HEADS_EFFECTS: &[Effect] = &[
+    ("attention.key_length_swa", Neutral::Zero),
+    ("attention.value_length_swa", Neutral::Zero),
+    ("rope.dimension_count_swa", Neutral::Zero),
+];
+
+/// The same, and a base of the rotation.
+pub(super) static WINDOW_EFFECTS: &[Effect] = &[
+    ("attention.key_length_swa", Neutral::Zero),
+    ("attention.value_length_swa", Neutral::Zero),
+    ("rope.dimension_count_swa", Neutral::Zero),
+    ("rope.freq_base_swa", Neutral::Zero),
+];
 
 /// The norm of the model.
 pub(super) fn norm(h: &HParams) -> Norm {
@@ -45,8 +61,8 @@ pub(super) fn gqa(h: &HParams) -> Gqa {
 /// The window of layer `il`, where one of every `usual` layers has none and is the last of them, unless the metadata
 /// say otherwise.
 pub(super) fn window(h: &HParams, il: usize, usual: usize) -> Window {
-    let period = if h.swa_period == 0 { usual } else { h.swa_period };
-    if h.n_swa == 0 || (il + 1).is_multiple_of(period) {
+    let period = if h.swa_period_given { h.swa_period } else { usual };
+    if h.n_swa == 0 || (period > 0 && (il + 1).is_multiple_of(period)) {
         Window::All
     } else {
         Window::Last(h.n_swa)
@@ -104,15 +120,12 @@ fn yarn(h: &HParams) -> Option<Yarn> {
     })
 }
 
-/// How much longer `YaRN` makes rotated elements: `1 + 0.1 ln(factor)`, divided by the same with the logarithm's
-/// multiplier for models whose scores account for it.
+/// How much longer `YaRN` makes rotated elements: `1 + 0.1 ln(factor)`, unless the metadata say.
 fn yarn_magnitude(h: &HParams) -> f32 {
-    let growth = |multiplier: f32| log_growth(h.rope_factor, multiplier);
-    match h.yarn_log_multiplier {
+    match h.yarn_attn_factor {
         _ if h.yarn_ext_factor == Some(0.0) => 1.0,
-        _ if h.yarn_attn_factor != 0.0 => h.yarn_attn_factor,
-        Some(multiplier) if multiplier != 0.0 => growth(1.0) / growth(multiplier),
-        _ => growth(1.0),
+        factor if factor != 0.0 => factor,
+        _ => log_growth(h.rope_factor, 1.0),
     }
 }
 

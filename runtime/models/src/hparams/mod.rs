@@ -9,6 +9,9 @@ use gguf::{Array, Metadata, Value};
 use crate::arch::Architecture;
 use crate::{Error, Result};
 
+/// Groups that experts come in at most.
+pub const MAX_EXPERT_GROUPS: usize = 256;
+
 /// How rotary positions beyond those of the training are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RopeScaling {
@@ -80,6 +83,8 @@ pub struct HParams {
     pub n_swa_given: bool,
     /// Every how many layers one has no window.
     pub swa_period: usize,
+    /// Whether the key is there, so that 0 is none rather than the usual distance.
+    pub swa_period_given: bool,
     /// Every how many layers one has attention, in models whose others are recurrent.
     pub full_attention_period: usize,
     pub attention_scale: f32,
@@ -152,7 +157,13 @@ impl HParams {
         for row in read_by(description) {
             read(row, &format!("{arch}.{}", row.key), metadata, &mut h)?;
         }
-        h.n_swa_given = metadata.contains(&format!("{arch}.{}", SLIDING_WINDOW.key));
+        let given = |row: &Row| metadata.contains(&format!("{arch}.{}", row.key));
+        h.n_swa_given = given(&SLIDING_WINDOW);
+        h.swa_period_given = given(&SLIDING_WINDOW_PATTERN);
+        // A factor without a type is one of all positions.
+        if h.rope_factor != 0.0 && !given(&ROPE_SCALING_TYPE) {
+            h.rope_scaling = RopeScaling::Linear;
+        }
         h.n_vocab = n_vocab(arch, metadata)?;
         h.fill_defaults(arch)?;
         h.check(arch)?;
@@ -244,6 +255,7 @@ impl HParams {
             ));
         }
         self.check_groups(arch)?;
+        self.check_recurrent(arch)?;
         if self.n_layer_nextn >= self.n_layer {
             return Err(Error::mismatch(
                 key(arch, "nextn_predict_layers"),
@@ -267,11 +279,31 @@ impl HParams {
         Ok(())
     }
 
+    /// Value heads of recurrent layers share their elements.
+    fn check_recurrent(&self, arch: &str) -> Result<()> {
+        let n = self.ssm_time_step_rank;
+        if n > 0 && !self.ssm_inner_size.is_multiple_of(n) {
+            return Err(Error::mismatch(
+                key(arch, "ssm.inner_size"),
+                format!("a multiple of the time step rank {n}"),
+                self.ssm_inner_size,
+            ));
+        }
+        Ok(())
+    }
+
     /// Groups of experts, where there are several.
     fn check_groups(&self, arch: &str) -> Result<()> {
         let (n, used) = (self.n_expert_groups, self.n_groups_used);
         if n <= 1 || self.n_expert == 0 {
             return Ok(());
+        }
+        if n > MAX_EXPERT_GROUPS {
+            return Err(Error::mismatch(
+                key(arch, "expert_group_count"),
+                format!("at most {MAX_EXPERT_GROUPS}"),
+                n,
+            ));
         }
         if !self.n_expert.is_multiple_of(n) {
             return Err(Error::mismatch(

@@ -408,6 +408,18 @@ pub const ATTENTION_SCALE: Row = Row::new(
     Hf::Nowhere,
     Slot::factor(|h| &mut h.attention_scale),
 );
+/// `attention.temperature_length`.
+pub const TEMPERATURE_LENGTH: Row = Row::new(
+    "attention.temperature_length",
+    Hf::Nowhere,
+    Slot::positions(|h| &mut h.temperature_length),
+);
+/// `attention.temperature_scale`.
+pub const TEMPERATURE_SCALE: Row = Row::new(
+    "attention.temperature_scale",
+    Hf::Nowhere,
+    Slot::factor(|h| &mut h.temperature_scale),
+);
 /// `attn_logit_softcapping`.
 pub const ATTN_LOGIT_SOFTCAPPING: Row = Row::paths(
     "attn_logit_softcapping",
