@@ -302,7 +302,7 @@ impl Model {
             self.file.read_tensor(tensor, (tensor.n_bytes - n) / 2, sample)?;
             hash.update(sample);
         }
-        for rope in ropes(self) {
+        for rope in ropes(&self.spec) {
             for factor in self.rope_factors(rope.factors, n_ctx) {
                 hash.update(factor.to_le_bytes());
             }

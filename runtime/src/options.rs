@@ -96,7 +96,7 @@ fn read(path: &Path, options: LoadOptions, quiet: bool) -> Result<Model> {
             progress.add(loaded.piece);
         }
     };
-    let model = Model::open_watched(path, &options, Arc::new(watch));
+    let model = Model::open_watched(path, options, Arc::new(watch));
     let progress = shown.get().and_then(|p| p.lock().ok()?.take());
     if let Some(progress) = progress {
         progress.finish();

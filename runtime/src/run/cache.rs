@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::args::Args;
 use super::engine::{Engine, SEQ};
-use crate::{Compute, Model, Settings};
+use crate::{Model, Settings};
 
 const MAGIC: &[u8; 8] = b"GGUFpc\0\x01";
 /// Bytes of a digest.
