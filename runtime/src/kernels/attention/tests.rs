@@ -1,7 +1,6 @@
 use gguf_blocks::{Cpu, Importance, Level, registry};
 use gguf_models::spec::Window;
 
-use crate::kv::KvType::{Bf16, F16, F32, Q4_0, Q8_0};
 use crate::kv::{Heads, KvCache, KvType, KvTypes};
 
 /// A layer, a context and the types of the cache.
