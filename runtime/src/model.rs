@@ -287,7 +287,7 @@ impl Model {
     /// # Errors
     /// What reading meets.
     pub fn fingerprint(&self, n_ctx: usize) -> Result<[u8; 32]> {
-        /// Bytes of the middle of each tensor.
+        /// Bytes of the beginning and of the middle of each tensor.
         const SAMPLE: usize = 64;
         let mut hash = Sha256::new();
         for part in self.file.parts() {
@@ -299,8 +299,10 @@ impl Model {
             let mut sample = [0; SAMPLE];
             let n = tensor.n_bytes.min(SAMPLE as u64);
             let sample = &mut sample[..n as usize];
-            self.file.read_tensor(tensor, (tensor.n_bytes - n) / 2, sample)?;
-            hash.update(sample);
+            for at in [0, (tensor.n_bytes - n) / 2] {
+                self.file.read_tensor(tensor, at, sample)?;
+                hash.update(&*sample);
+            }
         }
         for rope in ropes(&self.spec) {
             for factor in self.rope_factors(rope.factors, n_ctx) {

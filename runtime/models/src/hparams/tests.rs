@@ -110,3 +110,78 @@ fn the_description_fits_the_hyper_parameters() {
         .expect("there");
     assert_eq!(down.shape, [128, 256, 8]);
 }
+
+/// A model of another architecture with the same sizes.
+fn of(arch: &str, more: &[(&str, Value)]) -> Result<crate::spec::ModelSpec> {
+    let mut metadata = Metadata::new();
+    for (key, value) in TINY {
+        let own = key.strip_prefix("qwen3moe.").expect("a key of its own");
+        metadata.set(format!("{arch}.{own}"), value.clone());
+    }
+    for (key, value) in more {
+        metadata.set(format!("{arch}.{key}"), value.clone());
+    }
+    let h = HParams::from_gguf(arch, &metadata)?;
+    crate::arch::by_name(arch).expect("known").model(&h)
+}
+
+#[test]
+fn a_factor_without_a_type_scales_all_positions() {
+    let factor = ("rope.scaling.factor", Some(Value::F32(4.0)));
+    let none = ("rope.scaling.type", Some(Value::from("none")));
+    assert_eq!(
+        with(std::slice::from_ref(&factor)).expect("sound").rope_scaling,
+        RopeScaling::Linear
+    );
+    assert_eq!(
+        with(&[factor, none]).expect("sound").rope_scaling,
+        RopeScaling::None
+    );
+}
+
+#[test]
+fn expert_groups_are_bounded_and_divide_the_experts() {
+    for (n, n_expert) in [(512, 1024), (3, 8)] {
+        let changes = [
+            ("expert_count", Some(Value::U32(n_expert))),
+            ("expert_group_count", Some(Value::U32(n))),
+            ("expert_group_used_count", Some(Value::U32(2))),
+        ];
+        let message = with(&changes).expect_err("refused").to_string();
+        assert!(message.contains("expert_group_count"), "{message}");
+    }
+}
+
+#[test]
+fn routing_and_windows_are_those_of_the_keys() {
+    use crate::spec::{Ffn, Gating, Mixer, Window};
+    let gating = |arch: &str, func: Option<u32>| {
+        let mut more = vec![("attention.sliding_window", Value::U32(16))];
+        more.extend(func.map(|f| ("expert_gating_func", Value::U32(f))));
+        match of(arch, &more).expect("sound").layers[1].ffn {
+            Ffn::Moe(moe) => moe.gating,
+            Ffn::Dense(_) => panic!("{arch} has experts"),
+        }
+    };
+    assert_eq!(gating("gpt-oss", None), Gating::SoftmaxOfChosen);
+    assert_eq!(gating("gpt-oss", Some(2)), Gating::Sigmoid);
+    assert_eq!(gating("glm4moe", None), Gating::Sigmoid);
+    assert_eq!(gating("glm4moe", Some(1)), Gating::Softmax);
+    let windows = |period: Option<u32>| -> Vec<Window> {
+        let mut more = vec![
+            ("attention.sliding_window", Value::U32(16)),
+            ("feed_forward_length", Value::U32(64)),
+        ];
+        more.extend(period.map(|p| ("attention.sliding_window_pattern", Value::U32(p))));
+        let layers = of("gemma2", &more).expect("sound").layers;
+        let window = |mixer| match mixer {
+            Mixer::Gqa(g) => g.window,
+            _ => Window::All,
+        };
+        layers.iter().map(|l| window(l.mixer)).collect()
+    };
+    let (near, all) = (Window::Last(16), Window::All);
+    assert_eq!(windows(None), [near, all, near]);
+    assert_eq!(windows(Some(3)), [near, near, all]);
+    assert_eq!(windows(Some(0)), [near; 3]);
+}
