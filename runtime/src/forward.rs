@@ -150,7 +150,7 @@ fn mixer_widths(mixer: &Mixer) -> (usize, usize) {
             let latent = m.q_lora_rank.unwrap_or(0).max(rank);
             (projected + q + kv, latent + heads + m.n_head * m.head_dim_v)
         }
-        Mixer::DeltaNet(d) => (2 * d.n_qkv() + 3 * d.n_inner() + 2 * d.n_head_v, d.n_inner()),
+        Mixer::DeltaNet(d) => (2 * d.n_qkv() + 2 * d.n_inner() + 2 * d.n_head_v, d.n_inner()),
     }
 }
 

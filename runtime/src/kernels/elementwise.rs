@@ -91,6 +91,13 @@ pub fn silu(x: &mut [f32]) {
     }
 }
 
+/// `x *= silu(gate)`.
+pub fn mul_silu(x: &mut [f32], gate: &[f32]) {
+    for (v, g) in x.iter_mut().zip(gate) {
+        *v *= g / (1.0 + exp(-g));
+    }
+}
+
 /// `x *= sigmoid(gate)`.
 pub fn mul_sigmoid(x: &mut [f32], gate: &[f32]) {
     for (v, g) in x.iter_mut().zip(gate) {

@@ -8,7 +8,7 @@ use gguf_models::spec::DeltaNet;
 use rayon::prelude::*;
 
 use crate::forward::{Env, MIN_ROWS, Scratch};
-use crate::kernels::elementwise::{add_scaled, dot, rms_norm, silu, silu_mul, softplus};
+use crate::kernels::elementwise::{add_scaled, dot, mul_silu, rms_norm, silu, softplus};
 use crate::kernels::exp;
 use crate::model::DeltaNetWeights;
 use crate::recurrent::Recurrent;
@@ -27,8 +27,6 @@ pub(crate) struct DeltaNetScratch {
     conv: Vec<f32>,
     /// Results of heads: all rows of the first head, then those of the next.
     by_head: Vec<f32>,
-    /// Normed results of a row.
-    normed: Vec<f32>,
 }
 
 /// From the normed rows in `s.x` to the result in `s.y`; the sequences' states move on.
@@ -60,21 +58,14 @@ pub(crate) fn run(w: &DeltaNetWeights, env: &mut Env<'_>, states: &mut Recurrent
         first += len;
     }
     s.mixed.reset(n, spec.n_inner());
-    d.normed.resize(d.gate.len(), 0.0);
     let dim = spec.head_dim_v;
-    let heads = s
-        .mixed
-        .rows_mut()
-        .par_chunks_mut(dim)
-        .zip(d.normed.par_chunks_mut(dim));
+    let heads = s.mixed.rows_mut().par_chunks_mut(dim);
     let heads = heads.zip(d.gate.par_chunks(dim)).enumerate();
-    heads
-        .with_min_len(MIN_ROWS)
-        .for_each(|(i, ((out, normed), gate))| {
-            let at = (i % spec.n_head_v * n + i / spec.n_head_v) * dim;
-            rms_norm(&d.by_head[at..at + dim], &w.norm.weight, w.norm.eps, normed);
-            silu_mul(gate, normed, out);
-        });
+    heads.with_min_len(MIN_ROWS).for_each(|(i, (out, gate))| {
+        let at = (i % spec.n_head_v * n + i / spec.n_head_v) * dim;
+        rms_norm(&d.by_head[at..at + dim], &w.norm.weight, w.norm.eps, out);
+        mul_silu(out, gate);
+    });
     env.matmul(&w.output, &mut s.mixed, &mut s.y);
 }
 

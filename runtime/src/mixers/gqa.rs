@@ -71,7 +71,7 @@ fn project(w: &GqaWeights, env: &mut Env<'_>, s: &mut Scratch) {
 }
 
 /// Copies columns `first .. first + n` of rows of `n_cols` elements.
-pub(super) fn cut(rows: &[f32], n_cols: usize, first: usize, n: usize, out: &mut Vec<f32>) {
+fn cut(rows: &[f32], n_cols: usize, first: usize, n: usize, out: &mut Vec<f32>) {
     out.resize(rows.len() / n_cols * n, 0.0);
     let rows = rows.par_chunks(n_cols).zip(out.par_chunks_mut(n));
     rows.with_min_len(MIN_ROWS)

@@ -300,25 +300,21 @@ fn forward(h: &HParams) -> ModelSpec {
         scale: growth * growth / ((n_nope + h.n_rot) as f32).sqrt(),
         temperature: (h.temperature_scale != 0.0).then_some(Temperature {
             scale: h.temperature_scale,
-            length: if h.temperature_length == 0 {
-                h.n_ctx_orig
-            } else {
-                h.temperature_length
-            },
+            length: passes::or(h.temperature_length, h.n_ctx_orig),
             offset: 0,
         }),
         absorbed: is_mla(h),
     };
-    let usual = passes::moe(h, h.n_ff_exp);
+    // The reference's files of GLM-4.7-Flash do not say that their scores are sigmoids.
+    let usual = if is_glm_flash(h) {
+        Gating::Sigmoid
+    } else {
+        Gating::Softmax
+    };
     let experts = Moe {
-        // The reference's files of GLM-4.7-Flash do not say that their scores are sigmoids.
-        gating: match h.gating {
-            None if is_glm_flash(h) => Gating::Sigmoid,
-            _ => usual.gating,
-        },
         norm_weights: h.expert_weights_norm.unwrap_or(false),
         shared: passes::shared(h.n_ff_exp * h.n_expert_shared),
-        ..usual
+        ..passes::moe_scored_by(h, h.n_ff_exp, usual)
     };
     passes::model(h, |il| {
         let ffn = if il < h.n_layer_dense || h.n_expert == 0 {

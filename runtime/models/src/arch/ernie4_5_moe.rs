@@ -153,7 +153,7 @@ fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     for il in 0..h.n_layer {
         all.attention(il);
         all.add(il, Role::FfnNorm, &[h.n_embd]);
-        if il < h.n_layer_dense || !(il + 1).is_multiple_of(h.moe_step.max(1)) {
+        if is_dense(h, il) {
             all.dense(il);
             continue;
         }

@@ -68,6 +68,7 @@ pub(super) fn forward(h: &HParams, attention: impl Fn(usize) -> Gqa) -> ModelSpe
     };
     ModelSpec {
         embedding_scale: (h.n_embd as f32).sqrt(),
+        logit_softcap: h.final_softcap,
         ..passes::model(h, |il| LayerSpec {
             norm_mixed: Some(passes::norm(h)),
             norm_out: Some(passes::norm(h)),

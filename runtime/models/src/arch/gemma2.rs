@@ -52,17 +52,13 @@ static EXPLICIT: &[Row] = &[
 
 fn forward(h: &HParams) -> ModelSpec {
     let rope = passes::rope(h, RopeKind::Neox);
-    let model = gemma::forward(h, |il| Gqa {
+    gemma::forward(h, |il| Gqa {
         rope: Some(rope),
         scale: gemma::attention_scale(h, 46),
         softcap: h.attn_softcap,
         window: passes::window(h, il, 2),
         ..passes::gqa(h)
-    });
-    ModelSpec {
-        logit_softcap: h.final_softcap,
-        ..model
-    }
+    })
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -54,17 +54,13 @@ fn forward(h: &HParams) -> ModelSpec {
     // Layers with a window have a base of their own, and nothing scales their positions.
     let rope = passes::rope(h, RopeKind::Neox);
     let rope_swa = Rope {
-        base: if h.rope_base_swa == 0.0 {
-            10_000.0
-        } else {
-            h.rope_base_swa
-        },
+        base: passes::or(h.rope_base_swa, 10_000.0),
         scale: 1.0,
         yarn: None,
         magnitude: 1.0,
         ..rope
     };
-    let model = gemma::forward(h, |il| {
+    gemma::forward(h, |il| {
         let window = passes::window(h, il, 6);
         Gqa {
             rope: Some(if window == Window::All { rope } else { rope_swa }),
@@ -73,11 +69,7 @@ fn forward(h: &HParams) -> ModelSpec {
             window,
             ..passes::gqa(h)
         }
-    });
-    ModelSpec {
-        logit_softcap: h.final_softcap,
-        ..model
-    }
+    })
 }
 
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {

@@ -59,16 +59,10 @@ fn forward(h: &HParams) -> ModelSpec {
         }),
         ..passes::gqa(h)
     };
-    let usual = passes::moe(h, h.n_ff_exp);
     let experts = Moe {
-        gating: if h.gating.is_none() {
-            Gating::Sigmoid
-        } else {
-            usual.gating
-        },
         norm_weights: h.expert_weights_norm.unwrap_or(false),
         shared: passes::shared(h.n_ff_exp * h.n_expert_shared),
-        ..usual
+        ..passes::moe_scored_by(h, h.n_ff_exp, Gating::Sigmoid)
     };
     passes::model(h, |il| {
         let ffn = if il < h.n_layer_dense {

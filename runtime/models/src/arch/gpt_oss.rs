@@ -110,19 +110,13 @@ static RULES: &[TensorRule] = &[
 
 fn forward(h: &HParams) -> ModelSpec {
     let rope = passes::rope(h, RopeKind::Neox);
-    let usual = passes::moe(h, h.n_ff_exp);
     let experts = Moe {
-        gating: if h.gating.is_none() {
-            Gating::SoftmaxOfChosen
-        } else {
-            usual.gating
-        },
         norm_weights: h.expert_weights_norm.unwrap_or(false),
         activation: Activation::SwigluClamped {
             alpha: 1.702,
             limit: 7.0,
         },
-        ..usual
+        ..passes::moe_scored_by(h, h.n_ff_exp, Gating::SoftmaxOfChosen)
     };
     passes::model(h, |il| {
         let attention = Gqa {

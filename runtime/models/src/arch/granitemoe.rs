@@ -90,12 +90,11 @@ fn forward(h: &HParams) -> ModelSpec {
         shared: passes::shared(h.n_ff_shexp),
         ..passes::moe(h, h.n_ff)
     };
-    let or_one = |factor: f32| if factor == 0.0 { 1.0 } else { factor };
     ModelSpec {
-        embedding_scale: or_one(h.embedding_scale),
-        residual_scale: or_one(h.residual_scale),
+        embedding_scale: passes::or(h.embedding_scale, 1.0),
+        residual_scale: passes::or(h.residual_scale, 1.0),
         // The key has what logits are divided by.
-        logit_scale: 1.0 / or_one(h.logit_scale),
+        logit_scale: 1.0 / passes::or(h.logit_scale, 1.0),
         ..passes::model(h, |_| passes::layer(h, Mixer::Gqa(attention), Ffn::Moe(experts)))
     }
 }

@@ -186,29 +186,15 @@ fn forward(h: &HParams) -> ModelSpec {
         n => Window::Chunk(n.unwrap_or(USUAL_CHUNK)),
     };
     let temperature = Temperature {
-        scale: if h.temperature_scale == 0.0 {
-            0.1
-        } else {
-            h.temperature_scale
-        },
-        length: if h.temperature_length == 0 {
-            USUAL_CHUNK
-        } else {
-            h.temperature_length
-        },
+        scale: passes::or(h.temperature_scale, 0.1),
+        length: passes::or(h.temperature_length, USUAL_CHUNK),
         offset: 1,
     };
-    let usual = passes::moe(h, h.n_ff_exp);
     let experts = Moe {
-        gating: if h.gating.is_none() {
-            Gating::Sigmoid
-        } else {
-            usual.gating
-        },
         norm_weights: h.expert_weights_norm.unwrap_or(false),
         weighted_input: true,
         shared: passes::shared(h.n_ff_exp),
-        ..usual
+        ..passes::moe_scored_by(h, h.n_ff_exp, Gating::Sigmoid)
     };
     passes::model(h, |il| {
         let attention = if is_full(il) {

@@ -71,11 +71,12 @@ pub(super) fn window(h: &HParams, il: usize, usual: usize) -> Window {
 
 /// The factor of scores that the metadata give, else `usual`.
 pub(super) fn attention_scale(h: &HParams, usual: f32) -> f32 {
-    if h.attention_scale == 0.0 {
-        usual
-    } else {
-        h.attention_scale
-    }
+    or(h.attention_scale, usual)
+}
+
+/// A value, or the usual one where 0 stands for an absent key.
+pub(super) fn or<T: Default + PartialEq>(value: T, usual: T) -> T {
+    if value == T::default() { usual } else { value }
 }
 
 /// The rotation that the metadata ask for.
@@ -150,11 +151,17 @@ pub(super) fn dense(h: &HParams) -> Dense {
 /// Experts of width `n_ff`, routed as the metadata say, by default by a softmax over all with the weights of the
 /// chosen divided by their sum; without shared ones.
 pub(super) fn moe(h: &HParams, n_ff: usize) -> Moe {
+    moe_scored_by(h, n_ff, Gating::Softmax)
+}
+
+/// The same with other scores where the metadata do not name any.
+pub(super) fn moe_scored_by(h: &HParams, n_ff: usize, usual: Gating) -> Moe {
     let gating = match h.gating {
         Some(2) => Gating::Sigmoid,
         Some(3) => Gating::SoftmaxOfChosen,
         Some(4) => Gating::SqrtSoftplus,
-        _ => Gating::Softmax,
+        Some(_) => Gating::Softmax,
+        None => usual,
     };
     // With probabilities that sum to one, the best expert of a group stands for it, else its best two.
     let n_scored = if gating == Gating::Softmax { 1 } else { 2 };

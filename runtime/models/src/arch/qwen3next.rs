@@ -166,7 +166,7 @@ fn forward(h: &HParams) -> ModelSpec {
         ..passes::moe(h, h.n_ff_exp)
     };
     passes::model(h, |il| {
-        let mixer = if (il + 1).is_multiple_of(h.full_attention_period) {
+        let mixer = if is_attention(h, il) {
             Mixer::Gqa(attention)
         } else {
             Mixer::DeltaNet(net)
@@ -178,13 +178,17 @@ fn forward(h: &HParams) -> ModelSpec {
     })
 }
 
+fn is_attention(h: &HParams, il: usize) -> bool {
+    h.full_attention_period > 0 && (il + 1).is_multiple_of(h.full_attention_period)
+}
+
 fn tensors(h: &HParams) -> Vec<TensorExpectation> {
     let n = h.n_embd;
     let (state, heads, inner) = (h.ssm_state_size, h.ssm_group_count, h.ssm_inner_size);
     let mut all = Expect::model(h);
     for il in 0..h.n_layer {
         all.add(il, Role::AttnNorm, &[n]);
-        if h.full_attention_period > 0 && (il + 1).is_multiple_of(h.full_attention_period) {
+        if is_attention(h, il) {
             // Each query head with the gate of its output behind it.
             all.add(il, Role::AttnQ, &[n, 2 * h.n_embd_q()]);
             all.add(il, Role::AttnK, &[n, h.n_embd_k()]);

@@ -143,11 +143,8 @@ impl Runner {
             .enumerate()
             .flat_map(|(t, task)| (0..task.sequences.len()).map(move |s| (t, s)))
             .collect();
-        let mut next = 0;
-        while next < places.len() {
-            let n = Self::fitting(tasks, &places[next..], session.settings());
-            let group = &places[next..next + n];
-            next += n;
+        let n_seq = session.settings().n_seq;
+        for group in places.chunks(n_seq) {
             let sequences: Vec<&Sequence> = group.iter().map(|&(t, s)| &tasks[t].sequences[s]).collect();
             let scores = evaluate(session, &sequences).map_err(|e| explain(e, tasks, group, session))?;
             for (&(t, _), score) in group.iter().zip(scores) {
@@ -159,18 +156,6 @@ impl Runner {
             }
         }
         Ok(())
-    }
-
-    /// How many of the sequences go together: at least one.
-    fn fitting(tasks: &[Task], places: &[(usize, usize)], settings: &Settings) -> usize {
-        let room = settings.n_ctx * settings.n_seq;
-        let lengths = places.iter().map(|&(t, s)| tasks[t].sequences[s].ids.len());
-        let mut total = 0;
-        let fit = lengths.take(settings.n_seq).take_while(|&n| {
-            total += n;
-            total <= room
-        });
-        fit.count().max(1)
     }
 
     fn end(&mut self, task: &Task) -> crate::Result<()> {
