@@ -7,7 +7,7 @@ use std::path::Path;
 use gguf::atomic::AtomicFile;
 use gguf_cli::{Failure, Progress, Result, Unit, count};
 use gguf_imatrix_format::{Imatrix, Weight};
-use gguf_runtime::chunks::{ChunkRows, Chunks, Wanted};
+use gguf_runtime::chunks::{ChunkRows, Chunks, Evaluator, Wanted};
 use gguf_runtime::{Error, Model, Observe, Session};
 
 use crate::args::{Args, Form};
@@ -31,7 +31,8 @@ fn collect(args: &Args) -> Result<()> {
     let tokens = tokenizer.encode(&text, true, false)?;
     let settings = args.chunks.settings(args.chunks.n_ctx());
     let chunks = Chunks::of_text(tokens, settings, tokenizer.leading())?;
-    let mut session = Session::new(&model, chunks.session_settings(args.chunks.ubatch.ubatch_size))?;
+    let session = Session::new(&model, chunks.session_settings(args.chunks.ubatch.ubatch_size))?;
+    let mut evaluator = Evaluator::Session(session);
 
     let stop = Cell::new(false);
     let mut collector = Collector::new(args.process_output, &stop);
@@ -42,7 +43,9 @@ fn collect(args: &Args) -> Result<()> {
         Wanted::Scored
     };
     let observer: &mut dyn Observe = &mut collector;
-    let done = chunks.evaluate(&mut session, wanted, Some(observer), &mut |rows| talk.take(rows));
+    let done = chunks.evaluate(&mut evaluator, wanted, Some(observer), &mut |rows| {
+        talk.take(rows)
+    });
     if let Some(what) = collector.fault() {
         return Err(Failure::Input(format!("chunk {}: {what}", talk.where_now())));
     }

@@ -51,9 +51,6 @@ impl<'a> Binder<'a> {
         let mut findings: Vec<String> = misfits
             .map(|f| format!("tensor `{}`: {}", f.object, f.what))
             .collect();
-        if file.parts().iter().any(|p| p.source().bytes().is_none()) {
-            findings.push("the file is neither mapped nor in memory".into());
-        }
         findings.extend(file.tensors.iter().filter_map(unusable_type));
         Self {
             file,
@@ -389,15 +386,17 @@ impl<'a> Binder<'a> {
         };
         let n_elems = usize::try_from(info.shape.n_elems()).ok()?;
         let n_cols = usize::try_from(info.shape.n_cols()).ok()?;
-        let range = self.file.tensor_range(info);
-        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
-        let bytes = self.file.parts()[info.part].source().bytes()?.get(range)?;
-        if self.findings.is_empty() {
-            let mut values = vec![0.0; n_elems];
-            info.format()?.decode_rows(n_cols, bytes, &mut values)?;
-            return Some(values);
+        if !self.findings.is_empty() {
+            return None;
         }
-        None
+        let mut bytes = vec![0; usize::try_from(info.n_bytes).ok()?];
+        if let Err(e) = self.file.read_tensor(info, 0, &mut bytes) {
+            self.findings.push(format!("tensor `{}`: {e}", info.name));
+            return None;
+        }
+        let mut values = vec![0.0; n_elems];
+        info.format()?.decode_rows(n_cols, &bytes, &mut values)?;
+        Some(values)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::session::{Logits, Session, Settings, Token};
-use crate::{Error, Observe, Result};
+use crate::{Error, Layered, Model, Observe, Result};
 
 /// How a text is cut.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,33 @@ pub enum Wanted {
     All,
 }
 
+/// What evaluates chunks.
+#[derive(Debug)]
+pub enum Evaluator<'m> {
+    /// Batch after batch through all layers.
+    Session(Session<'m>),
+    /// Layer after layer.
+    Layered(Layered<'m>),
+}
+
+impl<'m> Evaluator<'m> {
+    /// The model.
+    pub fn model(&self) -> &'m Model {
+        match self {
+            Self::Session(s) => s.model(),
+            Self::Layered(l) => l.model(),
+        }
+    }
+
+    /// What there is room for.
+    pub fn settings(&self) -> &Settings {
+        match self {
+            Self::Session(s) => s.settings(),
+            Self::Layered(l) => l.settings(),
+        }
+    }
+}
+
 /// Rows of logits from one or several chunks, in order of chunk and position.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkRows<'a> {
@@ -69,6 +96,14 @@ const MIN_CTX: usize = 4;
 
 /// Contexts of strided runs are whole multiples of this, as the reference rounds them.
 const WINDOW_UNIT: usize = 256;
+
+impl ChunkBatch {
+    /// Chunk and position of the token at place `i` of the batch.
+    pub(crate) fn place(&self, i: usize) -> (usize, usize) {
+        let n = self.positions.len();
+        (self.chunks.start + i / n, self.positions.start + i % n)
+    }
+}
 
 impl Chunks {
     /// Cuts the tokens of a text. `leading` is the token that replaces the first of every chunk in evaluation
@@ -248,17 +283,17 @@ impl Chunks {
         }
     }
 
-    /// Evaluates all chunks, each on an empty context.
+    /// Evaluates all chunks, each on an empty context. An evaluation layer by layer must have passed its layers.
     pub fn evaluate(
         &self,
-        session: &mut Session<'_>,
+        evaluator: &mut Evaluator<'_>,
         wanted: Wanted,
         mut observer: Option<&mut dyn Observe>,
         sink: &mut ChunkSink<'_>,
     ) -> Result<()> {
         for batch in self.batches() {
             let observer = observer.as_mut().map(|o| &mut **o as &mut dyn Observe);
-            self.evaluate_batch(&batch, session, wanted, observer, sink)?;
+            self.evaluate_batch(&batch, evaluator, wanted, observer, sink)?;
         }
         Ok(())
     }
@@ -276,35 +311,49 @@ impl Chunks {
         })
     }
 
-    /// Evaluates one of [`Self::batches`], which a session must see in order. The first of a group of chunks
+    /// Evaluates one of [`Self::batches`], which an evaluator must see in order. The first of a group of chunks
     /// starts on empty contexts.
     pub fn evaluate_batch(
         &self,
-        ChunkBatch { chunks, positions }: &ChunkBatch,
-        session: &mut Session<'_>,
+        batch: &ChunkBatch,
+        evaluator: &mut Evaluator<'_>,
         wanted: Wanted,
         observer: Option<&mut dyn Observe>,
         sink: &mut ChunkSink<'_>,
     ) -> Result<()> {
-        if positions.start == 0 {
+        let session = match evaluator {
+            Evaluator::Session(session) => session,
+            Evaluator::Layered(layered) => {
+                return layered.evaluate_batch(self, batch, wanted, observer, sink);
+            }
+        };
+        if batch.positions.start == 0 {
             session.clear();
         }
-        let mut batch = Vec::with_capacity(chunks.len() * positions.len());
-        for (seq, chunk) in chunks.clone().enumerate() {
-            batch.extend(positions.clone().map(|pos| self.token(chunk, seq, pos, wanted)));
-        }
-        let n = positions.len();
-        let place = |i: usize| (chunks.start + i / n, positions.start + i % n);
         let mut places = Vec::new();
-        session.decode_with(&batch, observer, &mut |Logits { index, rows, n_vocab }| {
+        let tokens = self.batch_tokens(batch, wanted);
+        session.decode_with(&tokens, observer, &mut |Logits { index, rows, n_vocab }| {
             places.clear();
-            places.extend(index.iter().map(|&i| place(i)));
+            places.extend(index.iter().map(|&i| batch.place(i)));
             sink(ChunkRows {
                 places: &places,
                 rows,
                 n_vocab,
             })
         })
+    }
+
+    /// The tokens of a batch, chunk after chunk.
+    pub(crate) fn batch_tokens(
+        &self,
+        ChunkBatch { chunks, positions }: &ChunkBatch,
+        wanted: Wanted,
+    ) -> Vec<Token> {
+        let mut tokens = Vec::with_capacity(chunks.len() * positions.len());
+        for (seq, chunk) in chunks.clone().enumerate() {
+            tokens.extend(positions.clone().map(|pos| self.token(chunk, seq, pos, wanted)));
+        }
+        tokens
     }
 
     fn token(&self, chunk: usize, seq: usize, pos: usize, wanted: Wanted) -> Token {

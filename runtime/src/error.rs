@@ -137,6 +137,21 @@ pub enum Error {
         /// The value.
         value: f32,
     },
+    /// A layer gave a hidden state that is no finite number.
+    #[error(
+        "chunk {chunk}, position {pos}: layer {layer} gives {value}; the model file is damaged or its type loses too \
+         much"
+    )]
+    NonFiniteState {
+        /// Chunk, counted from 1.
+        chunk: usize,
+        /// Position in the chunk.
+        pos: usize,
+        /// The layer.
+        layer: usize,
+        /// The value.
+        value: f32,
+    },
     /// The model computed a logit that is no finite number.
     #[error(
         "chunk {chunk}, position {pos}: the logit of token {token} is {value}; the model file is damaged or \

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use crate::kernels::elementwise::{self, RopeTable};
 use crate::kernels::{self, Acts, Weights};
 use crate::kv::KvCache;
+use crate::layered::Held;
 use crate::mixers::delta_net::DeltaNetScratch;
 use crate::mixers::mla::MlaScratch;
 use crate::mixers::{delta_net, gqa, mla};
@@ -54,7 +55,7 @@ pub(crate) struct Scratch {
     /// One table for each rotary embedding that differs.
     pub(crate) ropes: Vec<RopeTable>,
     /// Places in the batch of the rows whose logits are wanted.
-    wanted: Vec<usize>,
+    pub(crate) wanted: Vec<usize>,
     logits: Vec<f32>,
 }
 
@@ -171,6 +172,8 @@ fn ffn_widths(ffn: &Ffn, n_embd: usize) -> (usize, usize) {
 /// What products need beside their operands.
 pub(crate) struct Env<'a> {
     pub(crate) model: &'a Model,
+    /// The weights at work, of a model that is not resident.
+    pub(crate) held: Option<&'a Held>,
     pub(crate) cpu: Cpu,
     pub(crate) compute: Compute,
     pub(crate) observer: Option<&'a mut dyn Observe>,
@@ -181,10 +184,11 @@ impl<'a> Env<'a> {
     where
         'a: 'w,
     {
-        let model: &'w Model = self.model;
+        let (model, held): (&'w Model, Option<&'w Held>) = (self.model, self.held);
+        let weights = held.map_or_else(|| model.weights(w), |held| w.with_bytes(held.bytes(w)));
         Weights {
             compute: self.compute,
-            ..model.weights(w)
+            ..weights
         }
     }
 
@@ -265,36 +269,21 @@ pub(crate) struct Pass<'a> {
 impl Pass<'_> {
     /// Evaluates `ubatch`, whose first token is token `first` of the batch, and hands out its logits.
     pub(crate) fn run(mut self, ubatch: &[Token], first: usize, sink: &mut LogitsSink<'_>) -> Result<()> {
-        let model = self.env.model;
-        let spec = model.spec();
-        self.embed(ubatch, first);
+        let n_layer = self.env.model.parts.layers.len();
         let mut trimmed = false;
-        for (i, layer) in model.parts.layers.iter().enumerate() {
-            let s = &mut *self.scratch;
-            norm_rows(&layer.norm_in, &s.h, &mut s.x);
-            match &layer.mixer {
-                MixerWeights::Gqa(w) => gqa::run(w, &mut self.env, self.kv, s),
-                MixerWeights::Mla(w) => mla::run(w, &mut self.env, self.kv, s),
-                MixerWeights::DeltaNet(w) => delta_net::run(w, &mut self.env, self.recurrent, s),
-            }
-            norm_in_place(layer.norm_mixed.as_ref(), &mut s.y);
-            add_rows(&mut s.h, &s.y, spec.n_embd, spec.residual_scale);
+        self.place(ubatch, first);
+        self.embed(ubatch)?;
+        for layer in 0..n_layer {
+            self.mix(layer);
             // Behind the last mixer no other row depends on a row without wanted logits.
-            if i + 1 == model.parts.layers.len() && self.env.observer.is_none() {
+            if layer + 1 == n_layer && self.env.observer.is_none() {
                 self.trim(ubatch);
                 trimmed = true;
                 if self.scratch.wanted.is_empty() {
                     return Ok(());
                 }
             }
-            let s = &mut *self.scratch;
-            norm_rows(&layer.norm_mid, &s.h, &mut s.x);
-            match &layer.ffn {
-                FfnWeights::Dense(w) => ffn::run(w, &mut self.env, s),
-                FfnWeights::Moe(w) => moe::run(w, &mut self.env, s),
-            }
-            norm_in_place(layer.norm_out.as_ref(), &mut s.y);
-            add_rows(&mut s.h, &s.y, spec.n_embd, spec.residual_scale);
+            self.feed_forward(layer);
         }
         if !trimmed {
             self.trim(ubatch);
@@ -302,37 +291,73 @@ impl Pass<'_> {
         self.output(sink)
     }
 
-    fn embed(&mut self, ubatch: &[Token], first: usize) {
+    /// Attention of a layer, or what stands for it.
+    pub(crate) fn mix(&mut self, layer: usize) {
+        let (model, s) = (self.env.model, &mut *self.scratch);
+        let spec = model.spec();
+        let layer = &model.parts.layers[layer];
+        norm_rows(&layer.norm_in, &s.h, &mut s.x);
+        match &layer.mixer {
+            MixerWeights::Gqa(w) => gqa::run(w, &mut self.env, self.kv, s),
+            MixerWeights::Mla(w) => mla::run(w, &mut self.env, self.kv, s),
+            MixerWeights::DeltaNet(w) => delta_net::run(w, &mut self.env, self.recurrent, s),
+        }
+        norm_in_place(layer.norm_mixed.as_ref(), &mut s.y);
+        add_rows(&mut s.h, &s.y, spec.n_embd, spec.residual_scale);
+    }
+
+    /// The feed-forward part of a layer.
+    pub(crate) fn feed_forward(&mut self, layer: usize) {
+        let (model, s) = (self.env.model, &mut *self.scratch);
+        let spec = model.spec();
+        let layer = &model.parts.layers[layer];
+        norm_rows(&layer.norm_mid, &s.h, &mut s.x);
+        match &layer.ffn {
+            FfnWeights::Dense(w) => ffn::run(w, &mut self.env, s),
+            FfnWeights::Moe(w) => moe::run(w, &mut self.env, s),
+        }
+        norm_in_place(layer.norm_out.as_ref(), &mut s.y);
+        add_rows(&mut s.h, &s.y, spec.n_embd, spec.residual_scale);
+    }
+
+    /// Says which tokens are at work: those of `ubatch`, of which the first is token `first` of the batch.
+    pub(crate) fn place(&mut self, ubatch: &[Token], first: usize) {
         let s = &mut *self.scratch;
-        let model = self.env.model;
-        let n_embd = model.spec().n_embd;
         s.place.clear();
         s.place.extend(ubatch.iter().map(|t| (t.seq, t.pos)));
         s.wanted.clear();
-        s.wanted.extend(
-            ubatch
-                .iter()
-                .enumerate()
-                .filter(|(_, t)| t.logits)
-                .map(|(i, _)| first + i),
-        );
-        s.h.resize(ubatch.len() * n_embd, 0.0);
-        let rows = s.h.par_chunks_mut(n_embd).zip(ubatch).with_min_len(MIN_ROWS);
-        let scale = model.spec().embedding_scale;
-        rows.for_each(|(row, t)| {
-            model.embed(t.id, row);
-            if scale != 1.0 {
-                elementwise::scale_in_place(row, scale);
-            }
-        });
+        let wanted = ubatch.iter().enumerate().filter(|(_, t)| t.logits);
+        s.wanted.extend(wanted.map(|(i, _)| first + i));
         let n_pos = ubatch.iter().map(|t| t.pos as usize + 1).max().unwrap_or(0);
         for table in &mut s.ropes {
             table.extend(n_pos);
         }
     }
 
+    /// From ids to hidden states.
+    pub(crate) fn embed(&mut self, ubatch: &[Token]) -> Result<()> {
+        let s = &mut *self.scratch;
+        let model = self.env.model;
+        let n_embd = model.spec().n_embd;
+        s.h.resize(ubatch.len() * n_embd, 0.0);
+        let rows = s.h.par_chunks_mut(n_embd).zip(ubatch).with_min_len(MIN_ROWS);
+        if model.is_resident() {
+            rows.for_each(|(row, t)| model.embed(t.id, row));
+        } else {
+            let read =
+                |bytes: &mut Vec<u8>, (row, t): (&mut [f32], &Token)| model.read_embedding(t.id, bytes, row);
+            rows.try_for_each_init(Vec::new, read)?;
+        }
+        let scale = model.spec().embedding_scale;
+        if scale != 1.0 {
+            let rows = s.h.par_chunks_mut(n_embd).with_min_len(MIN_ROWS);
+            rows.for_each(|row| elementwise::scale_in_place(row, scale));
+        }
+        Ok(())
+    }
+
     /// Keeps only the hidden states whose logits are wanted.
-    fn trim(&mut self, ubatch: &[Token]) {
+    pub(crate) fn trim(&mut self, ubatch: &[Token]) {
         let n_embd = self.env.model.spec().n_embd;
         let mut kept = 0;
         for (i, t) in ubatch.iter().enumerate() {
@@ -346,7 +371,8 @@ impl Pass<'_> {
         self.scratch.h.truncate(kept * n_embd);
     }
 
-    fn output(&mut self, sink: &mut LogitsSink<'_>) -> Result<()> {
+    /// From hidden states to logits.
+    pub(crate) fn output(&mut self, sink: &mut LogitsSink<'_>) -> Result<()> {
         let Scratch {
             h,
             x,

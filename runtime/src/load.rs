@@ -77,15 +77,17 @@ pub(crate) fn open(path: &Path, options: LoadOptions, watch: &LoadWatch) -> Resu
 }
 
 /// The same file with all bytes in memory. Nothing is taken for a file that is shorter than its head says.
-fn read(file: &GgufFile, watch: &LoadWatch) -> Result<GgufFile> {
+pub(crate) fn read(file: &GgufFile, watch: &LoadWatch) -> Result<GgufFile> {
     file.require_sound()?;
     let total = file.parts().iter().map(|p| p.source().len()).sum();
     let sources = file.parts().iter().map(|part| {
         let source = part.source();
         let mut memory = Memory::new(source.path(), source.len())?;
-        let pieces = memory.bytes_mut().par_chunks_mut(PIECE).enumerate();
+        let advice = source.advice(0, source.len());
+        let n = PIECE.max(usize::try_from(advice.at_once).unwrap_or(PIECE));
+        let pieces = memory.bytes_mut().par_chunks_mut(n).enumerate();
         pieces.try_for_each(|(i, piece)| {
-            source.read_at((i * PIECE) as u64, piece)?;
+            source.read_at((i * n) as u64, piece)?;
             watch(Loaded {
                 piece: piece.len() as u64,
                 total,

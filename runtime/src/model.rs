@@ -37,6 +37,18 @@ impl Tensor {
     pub(crate) fn n_rows(&self) -> usize {
         self.n_rows
     }
+
+    /// Ready for products, with its bytes in memory.
+    pub(crate) fn with_bytes<'a>(&'a self, bytes: &'a [u8]) -> Weights<'a> {
+        Weights {
+            format: self.format,
+            bytes,
+            n_cols: self.n_cols,
+            n_rows: self.n_rows,
+            n_mats: self.n_mats,
+            compute: Compute::Fast,
+        }
+    }
 }
 
 /// A norm with its weights, which are ones where the file has none.
@@ -182,6 +194,49 @@ pub(crate) struct Layer {
     pub(crate) norm_out: Option<NormWeights>,
 }
 
+impl Layer {
+    /// The matrices that the layer multiplies with.
+    pub(crate) fn matrices(&self) -> Vec<&Tensor> {
+        let mut all = match &self.mixer {
+            MixerWeights::Gqa(w) => match &w.qkv {
+                QkvWeights::Apart { q, k, v } => vec![q, k, v, &w.output],
+                QkvWeights::Fused(qkv) => vec![qkv, &w.output],
+            },
+            MixerWeights::Mla(w) => {
+                let mut all = match &w.q {
+                    MlaQueryWeights::Direct(q) => vec![q],
+                    MlaQueryWeights::Latent { a, b, .. } => vec![a, b],
+                };
+                all.push(&w.kv_a);
+                match &w.kv {
+                    MlaKvWeights::Absorbed { k_b, v_b } => all.extend([k_b, v_b]),
+                    MlaKvWeights::Expanded { kv_b } => all.push(kv_b),
+                }
+                all.push(&w.output);
+                all
+            }
+            MixerWeights::DeltaNet(w) => vec![&w.qkv, &w.gate, &w.beta_alpha, &w.output],
+        };
+        match &self.ffn {
+            FfnWeights::Dense(w) => all.extend(w.matrices()),
+            FfnWeights::Moe(w) => {
+                all.extend([&w.router, &w.gate, &w.up, &w.down]);
+                if let Some(shared) = &w.shared {
+                    all.extend(shared.net.matrices());
+                    all.extend(&shared.gate);
+                }
+            }
+        }
+        all
+    }
+}
+
+impl DenseWeights {
+    fn matrices(&self) -> impl Iterator<Item = &Tensor> {
+        self.gate.iter().chain([&self.up, &self.down])
+    }
+}
+
 /// Factors of rotations.
 #[derive(Debug, Default)]
 pub(crate) struct RopeFactorTensors {
@@ -249,7 +304,33 @@ impl Model {
         Ok(model)
     }
 
-    /// Binds a file that is mapped or in memory.
+    /// Binds a file whose weights stay where they are: for evaluation layer by layer, which reads them as they are
+    /// needed ([`crate::Layered`]). No [`crate::Session`] takes it.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
+    pub fn open_streamed(path: &Path) -> Result<Self> {
+        Self::bind(GgufFile::open(path)?)
+    }
+
+    /// Reads a file from wherever its bytes come, a checkpoint that is converted on the way for instance, into memory
+    /// and binds it. `watch` is told of every piece.
+    ///
+    /// # Errors
+    /// As [`Model::open`]; memory that cannot be had.
+    pub fn read(file: &GgufFile, watch: &LoadWatch) -> Result<Self> {
+        Self::bind(load::read(file, watch)?)
+    }
+
+    /// Whether all weights are mapped or in memory.
+    pub fn is_resident(&self) -> bool {
+        self.file.parts().iter().all(|p| p.source().bytes().is_some())
+    }
+
+    /// Binds a file. Without its bytes mapped or in memory it is as [`Model::open_streamed`] has it.
+    ///
+    /// # Errors
+    /// As [`Model::open`].
     pub fn bind(file: GgufFile) -> Result<Self> {
         // Below here every tensor lies inside the file.
         file.require_sound()?;
@@ -337,19 +418,11 @@ impl Model {
         self.file.tensors.iter().map(|t| t.n_bytes).sum()
     }
 
+    /// A tensor of a resident model, ready for products.
     pub(crate) fn weights<'a>(&'a self, t: &'a Tensor) -> Weights<'a> {
-        let bytes = self.file.parts()[t.part]
-            .source()
-            .bytes()
-            .expect("binding checked that the source is in memory");
-        Weights {
-            format: t.format,
-            bytes: &bytes[t.range.clone()],
-            n_cols: t.n_cols,
-            n_rows: t.n_rows,
-            n_mats: t.n_mats,
-            compute: Compute::Fast,
-        }
+        let bytes = self.file.parts()[t.part].source().bytes();
+        let bytes = bytes.expect("sessions take resident models alone");
+        t.with_bytes(&bytes[t.range.clone()])
     }
 
     /// What the angles of a rotation are divided by in contexts of `n_ctx` positions.
@@ -367,6 +440,28 @@ impl Model {
     pub(crate) fn embed(&self, id: u32, out: &mut [f32]) {
         let w = self.weights(&self.parts.token_embd);
         decode_row(&w, id as usize, out);
+    }
+
+    /// The same for a model that is not resident: reads what the row needs.
+    pub(crate) fn read_embedding(&self, id: u32, bytes: &mut Vec<u8>, out: &mut [f32]) -> Result<()> {
+        let t = &self.parts.token_embd;
+        let (id, geometry) = (id as usize, t.format.geometry);
+        let row_bytes = geometry.row_bytes(t.n_cols as u64);
+        let row_bytes = row_bytes.expect("binding checked that rows are whole blocks") as usize;
+        // Rows that are interleaved come together; what stands behind the last row belongs to all.
+        let first = id / geometry.interleave * geometry.interleave;
+        let (group, rows) = (geometry.interleave * row_bytes, t.n_rows * row_bytes);
+        let behind = t.range.len() - rows;
+        bytes.resize(group + behind, 0);
+        let source = self.file.parts()[t.part].source();
+        source.read_at((t.range.start + first * row_bytes) as u64, &mut bytes[..group])?;
+        source.read_at((t.range.start + rows) as u64, &mut bytes[group..])?;
+        let w = Weights {
+            n_rows: geometry.interleave,
+            ..t.with_bytes(bytes)
+        };
+        decode_row(&w, id - first, out);
+        Ok(())
     }
 }
 

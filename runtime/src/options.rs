@@ -1,15 +1,19 @@
 //! Command-line options that the programs over a [`crate::Session`] share.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use clap::Args;
+use gguf::GgufFile;
 use gguf_cli::{Progress, Unit, file_name, human_bytes, human_time, say};
 
-use crate::chunks::ChunkSettings;
-use crate::{Compute, KvType, LoadOptions, Loaded, Model, Prefetch, Result, Settings};
+use crate::chunks::{ChunkSettings, Chunks, Evaluator, Wanted};
+use crate::{
+    Compute, KvType, LayerStep, Layered, LayeredOptions, LoadOptions, Loaded, Model, Prefetch, Result,
+    Session, Settings,
+};
 
 /// How exact a run is: `-ctk`, `-ctv`, `--compute`.
 #[derive(Args, Clone, Copy, Debug)]
@@ -102,6 +106,153 @@ fn read(path: &Path, options: LoadOptions, quiet: bool) -> Result<Model> {
         progress.finish();
     }
     model
+}
+
+/// In which order chunks are evaluated: `--layer-major`, `--no-layer-major`, `--max-memory`, `--temp-dir`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct OrderArgs {
+    /// Take all chunks through one layer after the other: weights are read once, in order, and need not fit in memory.
+    /// Chosen by itself where the model does not fit; results are the same
+    #[arg(long, conflicts_with_all = ["no_layer_major", "no_mmap", "mlock", "prefetch"])]
+    pub layer_major: bool,
+    /// Never do so
+    #[arg(long)]
+    pub no_layer_major: bool,
+    /// Memory to use at most, as 8G; a larger model is evaluated layer by layer [default: what is free]
+    #[arg(long, value_name = "SIZE", value_parser = gguf_cli::parse_size)]
+    pub max_memory: Option<u64>,
+    /// Folder of the temporary file that holds hidden states which do not fit in memory
+    #[arg(long, value_name = "DIR")]
+    pub temp_dir: Option<PathBuf>,
+}
+
+/// What an evaluation of chunks takes beside weights and activations: results that are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Reserve<'a> {
+    /// Bytes.
+    pub bytes: u64,
+    /// Models that are evaluated beside one another, which share the memory.
+    pub n_models: u64,
+    /// Folder of temporary files where none was given.
+    pub temp_dir: &'a Path,
+}
+
+/// Bytes that a model takes beside its weights in a usual run, roughly: a model that fits but for these is evaluated
+/// layer by layer.
+const BESIDE: u64 = 256 << 20;
+
+impl OrderArgs {
+    /// Whether a model of `n_bytes` is to be evaluated layer by layer. `load` may ask for its bytes in memory.
+    pub fn is_layer_major(&self, n_bytes: u64, reserve: u64, load: LoadArgs) -> bool {
+        let elsewhere = self.no_layer_major || load.no_mmap || load.mlock;
+        let limit = self.max_memory.or_else(gguf_cli::available_memory);
+        let needed = n_bytes.saturating_add(reserve);
+        let needed = if self.max_memory.is_some() {
+            needed
+        } else {
+            needed.saturating_add(BESIDE)
+        };
+        self.layer_major || (!elsewhere && limit.is_some_and(|limit| needed > limit))
+    }
+
+    /// Opens a model for the evaluation of chunks, mapped or to be read layer by layer; says so in the latter case,
+    /// unless `quiet`. A head that cannot be read is an error of the opening.
+    pub fn open(&self, path: &Path, reserve: u64, load: LoadArgs, quiet: bool) -> Result<Model> {
+        let n_bytes = GgufFile::open(path)?.n_bytes();
+        if !self.is_layer_major(n_bytes, reserve, load) {
+            return load.open(path, quiet);
+        }
+        self.tell(path, n_bytes, quiet);
+        Model::open_streamed(path)
+    }
+
+    /// Says that a model is read layer by layer, where nobody asked for it.
+    pub fn tell(&self, path: &Path, n_bytes: u64, quiet: bool) {
+        if !self.layer_major && !quiet {
+            say(&format!(
+                "`{}` has {}, more than fits in memory: it is read layer by layer (`--no-layer-major` maps it)",
+                file_name(path),
+                human_bytes(n_bytes)
+            ));
+        }
+    }
+
+    /// What evaluates `texts` with a model as [`OrderArgs::open`] opened it.
+    pub fn evaluator<'m>(
+        &self,
+        model: &'m Model,
+        settings: Settings,
+        texts: &[&Chunks],
+        reserve: Reserve<'_>,
+    ) -> Result<Evaluator<'m>> {
+        if model.is_resident() {
+            return Ok(Evaluator::Session(Session::new(model, settings)?));
+        }
+        let limit = self.max_memory.or_else(LayeredOptions::usual_limit);
+        let options = LayeredOptions {
+            max_memory: limit.map(|limit| limit / reserve.n_models.max(1)),
+            reserve: reserve.bytes,
+            temp_dir: self
+                .temp_dir
+                .clone()
+                .unwrap_or_else(|| reserve.temp_dir.to_owned()),
+        };
+        Ok(Evaluator::Layered(Layered::new(
+            model, settings, texts, &options,
+        )?))
+    }
+}
+
+/// Takes chunks through the layers where that comes before all else, and shows how far it is, unless `quiet`.
+pub fn pass_layers(
+    evaluator: &mut Evaluator<'_>,
+    texts: &[&Chunks],
+    wanted: Wanted,
+    label: &str,
+    quiet: bool,
+) -> Result<()> {
+    let Evaluator::Layered(layered) = evaluator else {
+        return Ok(());
+    };
+    let mut progress = LayerProgress::new(layered, texts, label, quiet);
+    layered.run_layers(texts, wanted, None, None, &mut |step| {
+        progress.step(step);
+        Ok(())
+    })?;
+    progress.finish();
+    Ok(())
+}
+
+/// Shows how far an evaluation layer by layer is.
+#[derive(Debug)]
+pub struct LayerProgress {
+    progress: Progress,
+}
+
+impl LayerProgress {
+    /// None done yet. A step is a chunk through a layer.
+    pub fn new(layered: &Layered<'_>, texts: &[&Chunks], label: &str, quiet: bool) -> Self {
+        let n_chunks: usize = texts.iter().map(|c| c.n_chunks()).sum();
+        let total = n_chunks * layered.model().spec().layers.len();
+        Self {
+            progress: Progress::new(label, total as u64, Unit::Steps, quiet),
+        }
+    }
+
+    /// A batch has passed a layer.
+    pub fn step(&mut self, step: LayerStep<'_>) {
+        let (layer, n_layer) = (step.layer + 1, step.n_layer);
+        self.progress.status(&format!("layer {layer} of {n_layer}"));
+        // Parts of a chunk are no step of their own.
+        if step.batch.positions.start == 0 {
+            self.progress.add(step.batch.chunks.len() as u64);
+        }
+    }
+
+    /// All done.
+    pub fn finish(self) {
+        self.progress.finish();
+    }
 }
 
 /// `-ub`, `--ubatch-size`.

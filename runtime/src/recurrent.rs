@@ -5,6 +5,8 @@ use gguf_models::spec::DeltaNet;
 /// The state of all such layers for all sequences. A sequence's is zero at its first position.
 #[derive(Debug, Default)]
 pub(crate) struct Recurrent {
+    /// Number of the first layer that is held.
+    first: usize,
     layers: Vec<LayerState>,
     n_seq: usize,
 }
@@ -48,8 +50,17 @@ impl Recurrent {
             }
         });
         Self {
+            first: 0,
             layers: layers.collect(),
             n_seq,
+        }
+    }
+
+    /// The same for the one layer of number `layer`.
+    pub(crate) fn of_layer(layer: usize, net: DeltaNet, n_seq: usize) -> Self {
+        Self {
+            first: layer,
+            ..Self::new(&[net], n_seq)
         }
     }
 
@@ -60,7 +71,7 @@ impl Recurrent {
 
     pub(crate) fn state(&mut self, layer: usize, seq: usize) -> SequenceState<'_> {
         let n_seq = self.n_seq;
-        let LayerState { conv, heads } = &mut self.layers[layer];
+        let LayerState { conv, heads } = &mut self.layers[layer - self.first];
         let (n_conv, n_heads) = (conv.len() / n_seq, heads.len() / n_seq);
         SequenceState {
             conv: &mut conv[seq * n_conv..][..n_conv],

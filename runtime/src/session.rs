@@ -85,7 +85,7 @@ impl Default for Settings {
 
 impl Settings {
     /// Types of the cache.
-    fn types(&self) -> KvTypes {
+    pub(crate) fn types(&self) -> KvTypes {
         KvTypes {
             k: self.type_k,
             v: self.type_v,
@@ -192,6 +192,13 @@ impl<'m> Session<'m> {
     /// # Errors
     /// Settings of zero, or that need more memory than can be addressed or had.
     pub fn new(model: &'m Model, settings: Settings) -> Result<Self> {
+        if !model.is_resident() {
+            let file = model.file().path().display();
+            return Err(Error::Settings(
+                format!("`{file}`: expected a model that is mapped or in memory, found one to be read layer by layer")
+                    .into(),
+            ));
+        }
         let plan = Self::plan(model, &settings)?;
         let refuse = || {
             let gib = (plan.kv.saturating_add(plan.scratch)) as f64 / f64::from(1 << 30);
@@ -349,6 +356,7 @@ impl<'m> Session<'m> {
         for ubatch in batch.chunks(self.settings.n_ubatch) {
             let env = forward::Env {
                 model: self.model,
+                held: None,
                 cpu: self.settings.cpu,
                 compute: self.settings.compute,
                 observer: observer.as_mut().map(|o| &mut **o as &mut dyn Observe),

@@ -24,6 +24,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 mod args;
+mod machine;
 mod pool;
 mod preview;
 mod progress;
@@ -33,6 +34,7 @@ mod talk;
 mod text;
 
 pub use args::{OutputArgs, ReserveArgs, TalkArgs, ThreadArgs, parse_decimal_size, parse_size};
+pub use machine::available_memory;
 pub use pool::thread_pool;
 pub use preview::{preview, preview_cut};
 pub use progress::{Progress, Unit};

@@ -33,6 +33,7 @@ enum Form {
 pub enum Unit {
     Bytes,
     Chunks,
+    Steps,
     Tasks,
     Tensors,
     Tokens,
@@ -45,6 +46,7 @@ impl Unit {
                 "{prefix} [{bar:30}] {percent}% of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left{msg}"
             }
             Self::Chunks => "{prefix} [{bar:30}] {pos} of {len} chunks, {per_sec}, {eta} left{msg}",
+            Self::Steps => "{prefix} [{bar:30}] {pos} of {len} steps, {per_sec}, {eta} left{msg}",
             Self::Tasks => "{prefix} [{bar:30}] {pos} of {len} tasks, {per_sec}, {eta} left{msg}",
             Self::Tensors => "{prefix} [{bar:30}] {pos} of {len} tensors, {per_sec}, {eta} left{msg}",
             Self::Tokens => "{prefix} [{bar:30}] {pos} of {len} tokens, {per_sec}, {eta} left{msg}",
@@ -55,6 +57,7 @@ impl Unit {
         match self {
             Self::Bytes => human_bytes(n),
             Self::Chunks => count(n, "chunk"),
+            Self::Steps => count(n, "step"),
             Self::Tasks => count(n, "task"),
             Self::Tensors => count(n, "tensor"),
             Self::Tokens => count(n, "token"),
@@ -65,6 +68,7 @@ impl Unit {
         match self {
             Self::Bytes => format!("{}/s", human_bytes(per_second as u64)),
             Self::Chunks => format!("{per_second:.2} chunks/s"),
+            Self::Steps => format!("{per_second:.2} steps/s"),
             Self::Tasks => format!("{per_second:.2} tasks/s"),
             Self::Tensors => format!("{per_second:.2} tensors/s"),
             Self::Tokens => format!("{per_second:.2} tokens/s"),

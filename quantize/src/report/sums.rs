@@ -112,7 +112,7 @@ impl Needs {
         Self {
             memory,
             memory_least,
-            memory_free: free_memory(),
+            memory_free: gguf_cli::available_memory(),
             disk: outputs.iter().fold(0, |n, (_, bytes)| n.saturating_add(*bytes)),
             disk_free: folder.and_then(atomic::free_bytes),
         }
@@ -146,14 +146,6 @@ impl Needs {
             ),
         ]
     }
-}
-
-/// Bytes that programs could get without swapping, where Linux tells.
-fn free_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
 }
 
 /// What fallback types cost, in a line; `None` if there are none.

@@ -78,7 +78,7 @@ fn sum(words: &[u64]) -> u64 {
 fn buffer_bytes() -> u64 {
     let wanted = largest_cache().saturating_mul(TIMES_CACHE);
     let n = wanted.clamp(*BYTES.start(), *BYTES.end());
-    available()
+    gguf_cli::available_memory()
         .map_or(n, |free| n.min(free / 4))
         .max(PIECE as u64 * 8)
         / 8
@@ -94,16 +94,6 @@ fn largest_cache() -> u64 {
         gguf_cli::parse_size(text.trim()).ok()
     };
     caches.flatten().filter_map(size).max().unwrap_or(0)
-}
-
-fn available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    line.trim()
-        .strip_suffix(" kB")?
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1024)
 }
 
 #[cfg(test)]

@@ -193,9 +193,11 @@ pub(crate) fn n_bytes(layers: &[Heads], types: KvTypes, n_seq: usize, n_ctx: usi
     per_pos.checked_mul(n_pos)?.checked_mul(n_seq as u64)
 }
 
-/// Keys and values of all layers and sequences.
+/// Keys and values of layers and sequences.
 #[derive(Debug)]
 pub struct KvCache {
+    /// Number of the first layer that is held.
+    first: usize,
     layers: Vec<LayerCache>,
     n_seq: usize,
     n_ctx: usize,
@@ -241,7 +243,20 @@ impl KvCache {
             .iter()
             .map(|&heads| LayerCache::new(heads, types, n_seq, n_pos))
             .collect();
-        Self { layers, n_seq, n_ctx }
+        Self {
+            first: 0,
+            layers,
+            n_seq,
+            n_ctx,
+        }
+    }
+
+    /// The same for the one layer of number `layer`.
+    pub(crate) fn of_layer(layer: usize, heads: Heads, types: KvTypes, n_seq: usize, n_ctx: usize) -> Self {
+        Self {
+            first: layer,
+            ..Self::new(&[heads], types, n_seq, n_ctx)
+        }
     }
 
     /// Bytes taken.
@@ -265,7 +280,7 @@ impl KvCache {
     /// Stores the keys and values of rows, each of which belongs to a `(sequence, position)`. Parallel over heads.
     pub fn store_rows(&mut self, layer: usize, place: &[(u32, u32)], k: &[f32], v: &[f32]) {
         self.check_places(place);
-        let layer = &mut self.layers[layer];
+        let layer = &mut self.layers[layer - self.first];
         layer.k.store(place, layer.heads.n_head_kv, k);
         match &mut layer.v {
             Some(rows) => rows.store(place, layer.heads.n_head_kv, v),
@@ -289,7 +304,7 @@ impl KvCache {
         self.check_places(place);
         Attention {
             cpu,
-            cache: &self.layers[layer],
+            cache: &self.layers[layer - self.first],
             q,
             sinks,
             place,

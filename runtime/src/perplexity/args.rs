@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};
 
-use crate::options::{ChunkArgs, ExactnessArgs, LoadArgs};
+use crate::options::{ChunkArgs, ExactnessArgs, LoadArgs, OrderArgs};
 
 /// Scores how well a model predicts a text
 ///
@@ -33,6 +33,8 @@ pub(super) struct Args {
     pub(super) exactness: ExactnessArgs,
     #[command(flatten)]
     pub(super) load: LoadArgs,
+    #[command(flatten)]
+    pub(super) order: OrderArgs,
     #[command(flatten)]
     pub(super) threads: ThreadArgs,
     /// Score the last N tokens of windows that start N tokens apart, instead of the second half of each chunk.
@@ -70,7 +72,7 @@ pub(super) struct Args {
 
 /// Questions with answers to choose from.
 #[derive(clap::Args, Clone, Copy, Debug)]
-#[group(id = "kind", multiple = true, conflicts_with_all = ["kl_divergence", "kl_divergence_base", "compare", "ppl_stride", "prompt"])]
+#[group(id = "kind", multiple = true, conflicts_with_all = ["kl_divergence", "kl_divergence_base", "compare", "ppl_stride", "prompt", "layer_major"])]
 pub(super) struct TaskArgs {
     /// Score HellaSwag tasks: six lines each, context, number of the right ending from 0, four endings
     #[arg(long, conflicts_with_all = ["winogrande", "multiple_choice"])]

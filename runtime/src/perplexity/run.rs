@@ -15,8 +15,8 @@ use super::tally::Tally;
 use super::texts::{self, Text, TokenBytes};
 use super::view::View;
 use super::{report, side_by_side, tasks};
-use crate::chunks::{ChunkRows, Chunks, Wanted};
-use crate::{Error, Model, Session, Settings, Tokenizer};
+use crate::chunks::{ChunkRows, Chunks, Evaluator, Wanted};
+use crate::{Error, Model, Settings, Tokenizer};
 
 /// Runs the program.
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -42,9 +42,7 @@ fn score(args: &Args) -> Result<()> {
         let output = create(args, &model, &texts)?;
         (texts, output)
     };
-    let settings = texts::settings(args, &texts);
-    texts::warn_of_length(&model, settings.n_ctx);
-    let mut session = Session::new(&model, settings)?;
+    let mut evaluator = texts::evaluator(args, &model, &texts)?;
     let bytes = TokenBytes::new(&tokenizer);
     let n_chunks = texts.iter().map(|t| t.chunks.n_chunks()).sum();
     let mut view = View::new(args, "perplexity", n_chunks, Unit::Chunks);
@@ -58,7 +56,7 @@ fn score(args: &Args) -> Result<()> {
             view: &mut view,
             tally: Tally::default(),
         };
-        let tally = scorer.run(&mut session, texts.len() > 1)?;
+        let tally = scorer.run(&mut evaluator, texts.len() > 1)?;
         tallies.push(tally);
     }
     view.finish();
@@ -175,6 +173,9 @@ pub(super) fn explain(e: Error, model: &Model, text: &Text, settings: &Settings,
     else {
         return e.into();
     };
+    if !model.is_resident() {
+        return Failure::Input(format!("`{}`, {e}", model.file().path().display()));
+    }
     let mut ids = text.chunks.inputs(chunk - 1);
     ids.truncate(pos + 1);
     let place = match &text.name {
@@ -219,17 +220,17 @@ struct Scorer<'a> {
 
 impl Scorer<'_> {
     /// Scores the text. With `several` its name stands above its lines.
-    fn run(mut self, session: &mut Session<'_>, several: bool) -> Result<Tally> {
-        let (text, settings, model) = (self.text, *session.settings(), session.model());
+    fn run(mut self, evaluator: &mut Evaluator<'_>, several: bool) -> Result<Tally> {
+        let (text, settings, model) = (self.text, *evaluator.settings(), evaluator.model());
         let explain = |e| explain(e, model, text, &settings, several);
-        let done = self.evaluate(session, several);
+        let done = self.evaluate(evaluator, several);
         let done = done.and_then(|()| self.end(several));
         self.view.outcome(done, explain)?;
         require_finite(&self.tally)?;
         Ok(self.tally)
     }
 
-    fn evaluate(&mut self, session: &mut Session<'_>, several: bool) -> crate::Result<()> {
+    fn evaluate(&mut self, evaluator: &mut Evaluator<'_>, several: bool) -> crate::Result<()> {
         if let (true, Some(name)) = (several, &self.text.name) {
             self.view.line(&format!("text: {name}"))?;
         }
@@ -238,7 +239,7 @@ impl Scorer<'_> {
             self.view.line(report::COMPARISON_HEAD)?;
         }
         let chunks = &self.text.chunks;
-        chunks.evaluate(session, Wanted::Scored, None, &mut |rows| self.take(rows))
+        chunks.evaluate(evaluator, Wanted::Scored, None, &mut |rows| self.take(rows))
     }
 
     fn take(&mut self, block: ChunkRows<'_>) -> crate::Result<()> {

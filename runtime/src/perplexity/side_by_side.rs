@@ -1,6 +1,7 @@
 //! Models side by side: a base and those that are compared with it, chunk by chunk, without a file between.
 //!
-//! All models are mapped at once and see the same tokens; the base's logits of one batch are kept as they are.
+//! All models see the same tokens; the base's logits of one batch are kept as they are. Models that do not fit in memory
+//! are taken through their layers before, one after the other, so that only their outputs are left.
 
 use gguf::{Strings, key};
 use gguf_cli::{Failure, Result, Unit, file_name, human_bytes, table};
@@ -15,17 +16,14 @@ use super::score::LogSum;
 use super::tally::Tally;
 use super::texts::{self, Text, TokenBytes};
 use super::view::View;
-use crate::chunks::{ChunkBatch, Wanted};
-use crate::{Model, Session};
-
-/// Bytes of the base's logits that are kept at a time, if one position takes no more.
-const KEPT: usize = 256 << 20;
+use crate::Model;
+use crate::chunks::{ChunkBatch, Evaluator, Wanted};
 
 /// A model at work.
 struct Runner<'m> {
     name: String,
     model: &'m Model,
-    session: Session<'m>,
+    evaluator: Evaluator<'m>,
     /// One a text that is done.
     texts: Vec<Tally>,
     /// Of the text at work.
@@ -48,22 +46,20 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for other in &models[1..] {
         require_same_vocabulary(&models[0], other)?;
     }
-    let max_rows = KEPT / size_of::<f32>() / models[0].spec().n_vocab.max(1);
+    let max_rows = texts::KEPT / size_of::<f32>() / models[0].spec().n_vocab.max(1);
     let mut texts = texts::cut(args, sources, &tokenizer)?;
     for text in &mut texts {
         text.chunks = text.chunks.clone().with_rows_at_most(max_rows);
     }
-    let settings = texts::settings(args, &texts);
     let mut runners = Vec::new();
     for (model, path) in models
         .iter()
         .zip(std::iter::once(&args.model).chain(&args.compare))
     {
-        texts::warn_of_length(model, settings.n_ctx);
         runners.push(Runner {
             name: file_name(path).into_owned(),
             model,
-            session: Session::new(model, settings)?,
+            evaluator: texts::evaluator(args, model, &texts)?,
             texts: Vec::new(),
             tally: Tally::default(),
         });
@@ -144,7 +140,7 @@ impl Pass<'_> {
         for batch in self.text.chunks.batches() {
             for i in 0..runners.len() {
                 let (text, several) = (self.text, self.several);
-                let settings = *runners[i].session.settings();
+                let settings = *runners[i].evaluator.settings();
                 let model = runners[i].model;
                 let done = self.evaluate(&batch, runners, i);
                 view.outcome(done, |e| explain(e, model, text, &settings, several))?;
@@ -173,7 +169,10 @@ impl Pass<'_> {
         let several_models = runners.len() > 2;
         let chunks = &self.text.chunks;
         let Runner {
-            name, session, tally, ..
+            name,
+            evaluator,
+            tally,
+            ..
         } = &mut runners[i];
         let Kept { rows: kept, sums } = &mut self.kept;
         if i == 0 {
@@ -181,7 +180,7 @@ impl Pass<'_> {
             sums.clear();
         }
         let mut at = 0;
-        chunks.evaluate_batch(batch, session, Wanted::Scored, None, &mut |block| {
+        chunks.evaluate_batch(batch, evaluator, Wanted::Scored, None, &mut |block| {
             let beside = if i == 0 {
                 let rows = block.places.iter().zip(block.rows.chunks(block.n_vocab));
                 for (&place, row) in rows {

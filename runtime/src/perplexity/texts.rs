@@ -6,7 +6,8 @@ use std::path::Path;
 use gguf_cli::{Failure, Result, file_name, human_bytes};
 
 use super::args::Args;
-use crate::chunks::Chunks;
+use crate::chunks::{Chunks, Evaluator, Wanted};
+use crate::options::{Reserve, pass_layers};
 use crate::{Error, Model, Settings, Tokenizer};
 
 /// The largest text from the standard input, as of files.
@@ -21,7 +22,37 @@ pub(super) struct Text {
 
 /// Opens a model as the command line asks.
 pub(super) fn open_model(args: &Args, path: &Path) -> Result<Model> {
-    Ok(args.load.open(path, args.talk.quiet)?)
+    let quiet = args.talk.quiet;
+    if args.tasks.kind().is_some() {
+        return Ok(args.load.open(path, quiet)?);
+    }
+    Ok(args.order.open(path, reserve(args).bytes, args.load, quiet)?)
+}
+
+/// Bytes of the base's logits that are kept at a time where models are compared, if one position takes no more.
+pub(super) const KEPT: usize = 256 << 20;
+
+fn reserve(args: &Args) -> Reserve<'static> {
+    let n_others = args.compare.len() as u64;
+    Reserve {
+        bytes: if n_others > 0 { KEPT as u64 } else { 0 },
+        n_models: n_others + 1,
+        temp_dir: Path::new("."),
+    }
+}
+
+/// What evaluates texts with a model, behind its layers where these come first.
+pub(super) fn evaluator<'m>(args: &Args, model: &'m Model, texts: &[Text]) -> Result<Evaluator<'m>> {
+    let settings = settings(args, texts);
+    warn_of_length(model, settings.n_ctx);
+    let chunks: Vec<&Chunks> = texts.iter().map(|t| &t.chunks).collect();
+    let mut evaluator = args.order.evaluator(model, settings, &chunks, reserve(args))?;
+    let name = file_name(model.file().path());
+    pass_layers(&mut evaluator, &chunks, Wanted::Scored, &name, args.talk.quiet).map_err(|e| match e {
+        Error::NonFiniteState { .. } => Failure::Input(format!("`{}`, {e}", model.file().path().display())),
+        e => e.into(),
+    })?;
+    Ok(evaluator)
 }
 
 /// Opens the model `-m`, whose predictions of a text must mean something.

@@ -379,3 +379,48 @@ fn values_that_outgrow_their_type_are_told_from_bad_weights() {
     );
     assert!(e.contains("`blk.0.ffn_down_exps.weight` (F32), expert"), "{e}");
 }
+
+#[test]
+fn layer_by_layer_gives_the_same_results() {
+    let work = Work::new(&Tiny {
+        matrix_type: "Q8_0",
+        ..Tiny::new()
+    });
+    let other = work.dir.path().join("other.gguf");
+    std::fs::write(&other, write(&Tiny::new())).unwrap();
+    let other = other.to_str().unwrap();
+    for more in [
+        &["-b", "12", "-ub", "5"][..],
+        &["--compare", other],
+        &["--ppl-stride", "8"],
+    ] {
+        let usual = ok(&work.perplexity(more));
+        for order in [
+            &["--layer-major"][..],
+            &["--max-memory", "40M", "--layer-major"],
+            &["--max-memory", "1K"],
+        ] {
+            let found = work.perplexity(&[more, order].concat());
+            if order == ["--max-memory", "1K"] {
+                // Less than any layer: chosen by itself, and refused with what is needed.
+                let e = error(&found, 2);
+                assert!(e.contains("--max-memory") && e.contains("MiB"), "{e}");
+                continue;
+            }
+            assert_eq!(ok(&found), usual, "{more:?} {order:?}");
+        }
+    }
+    let e = error(&work.perplexity(&["--hellaswag", "--layer-major"]), 2);
+    assert!(e.contains("--layer-major"), "{e}");
+}
+
+#[test]
+fn a_layer_that_gives_no_number_is_named() {
+    let mut tiny = Tiny::new();
+    tiny.tensor_mut("blk.1.attn_q.weight").2[3] = f32::INFINITY;
+    let e = error(&Work::new(&tiny).perplexity(&["--layer-major"]), 1);
+    assert!(
+        e.contains("chunk 1, position") && e.contains("layer 1 gives"),
+        "{e}"
+    );
+}

@@ -1,8 +1,12 @@
 //! Every checkpoint beside the project, converted to F32, against the logits that Hugging Face's code computes from it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use gguf_runtime::{Compute, KvType, Model, Session, Settings, Token};
+use gguf_runtime::chunks::{ChunkRows, ChunkSettings, Chunks, Evaluator, Wanted};
+use gguf_runtime::{
+    Compute, Input, KvType, LayerStep, Layered, LayeredOptions, Model, Observe, Session, Settings, Token,
+};
 use safetensors::SafeTensors;
 use suite_tests::{run_ok, shared};
 
@@ -110,12 +114,102 @@ fn compare(name: &str, file: &Path, golden: &Golden, compute: Compute) -> Option
     let one_by_one = error(&cut(1, 1), &whole);
     let uneven = error(&cut(37, 13), &whole);
     println!("{name}: {found:.1e}, one by one {one_by_one:.1e}, in uneven parts {uneven:.1e}");
+    if let Some(what) = by_layer(file, &model, &golden.ids, compute) {
+        return Some(format!("{name}, layer by layer: {what}"));
+    }
     let is_right = found <= TOLERANCE && one_by_one <= BETWEEN_CUTS && uneven <= BETWEEN_CUTS;
     (!is_right).then(|| {
         format!(
             "{name}: {found:.1e} from the checkpoint's, one by one {one_by_one:.1e}, in uneven parts {uneven:.1e}"
         )
     })
+}
+
+/// Inputs of each weight, in the order in which they are seen.
+#[derive(Default)]
+struct Inputs(BTreeMap<String, Vec<f32>>);
+
+impl Observe for Inputs {
+    fn input(&mut self, tensor: &str, input: Input<'_>) {
+        let all = self.0.entry(tensor.to_owned()).or_default();
+        match input {
+            Input::Dense { rows, .. } => all.extend(rows),
+            Input::Experts {
+                rows, n_cols, source, ..
+            } => {
+                let rows = source.iter().map(|&row| &rows[row as usize * n_cols..][..n_cols]);
+                all.extend(rows.flatten());
+            }
+        }
+    }
+}
+
+/// Bits of the logits of all chunks, and what an observer saw.
+fn chunk_logits(chunks: &Chunks, evaluator: &mut Evaluator<'_>, observe: bool) -> (Vec<u32>, Inputs) {
+    let (mut bits, mut inputs) = (Vec::new(), Inputs::default());
+    let wanted = if observe { Wanted::All } else { Wanted::Scored };
+    fn observer(inputs: &mut Inputs, observe: bool) -> Option<&mut dyn Observe> {
+        observe.then_some(inputs)
+    }
+    if let Evaluator::Layered(layered) = evaluator {
+        let watch = &mut |_: LayerStep<'_>| Ok(());
+        layered
+            .run_layers(&[chunks], wanted, None, observer(&mut inputs, observe), watch)
+            .expect("layers");
+    }
+    let sink = &mut |rows: ChunkRows<'_>| {
+        bits.extend(rows.rows.iter().map(|v| v.to_bits()));
+        Ok(())
+    };
+    chunks
+        .evaluate(evaluator, wanted, observer(&mut inputs, observe), sink)
+        .expect("evaluates");
+    (bits, inputs)
+}
+
+/// What differs, if anything, between the usual order and one layer after the other, with hidden states in memory and in
+/// a file.
+fn by_layer(file: &Path, model: &Model, ids: &[u32], compute: Compute) -> Option<String> {
+    let cut = ChunkSettings {
+        n_ctx: 11,
+        n_batch: 22,
+        limit: None,
+    };
+    let chunks = Chunks::of_whole(ids.to_vec(), cut, None).expect("chunks");
+    let settings = Settings {
+        compute,
+        ..chunks.session_settings(7)
+    };
+    let streamed = Model::open_streamed(file).expect("opened before");
+    let temp = tempfile::tempdir().expect("a folder");
+    let mut options = LayeredOptions {
+        max_memory: None,
+        reserve: 0,
+        temp_dir: temp.path().to_owned(),
+    };
+    let layered = |options: &LayeredOptions| Layered::new(&streamed, settings, &[&chunks], options);
+    // All memory that leaves no room for hidden states.
+    options.max_memory = Some(1);
+    let least = layered(&options).expect_err("too little").to_string();
+    let least: u64 = least.split(' ').nth(4).expect("a number").parse().expect("MiB");
+    for (max_memory, observe) in [(None, true), (Some(least << 20), false)] {
+        options.max_memory = max_memory;
+        let session = Session::new(model, settings).expect("room");
+        let (expected, seen) = chunk_logits(&chunks, &mut Evaluator::Session(session), observe);
+        let mut evaluator = Evaluator::Layered(layered(&options).expect("room"));
+        let (found, seen_by_layer) = chunk_logits(&chunks, &mut evaluator, observe);
+        if found != expected {
+            return Some(format!("other logits with {max_memory:?} bytes"));
+        }
+        if let Some((name, _)) = seen
+            .0
+            .iter()
+            .find(|(name, rows)| seen_by_layer.0.get(*name) != Some(rows))
+        {
+            return Some(format!("other inputs of `{name}`"));
+        }
+    }
+    None
 }
 
 #[test]
