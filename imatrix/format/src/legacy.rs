@@ -115,6 +115,7 @@ pub(crate) fn read(source: &dyn Source) -> Result<Imatrix> {
         datasets: trailer.datasets,
         chunk_count: trailer.chunk_count,
         chunk_size: 1,
+        origin: None,
     })
 }
 
@@ -136,6 +137,7 @@ pub(crate) fn index(source: Arc<dyn Source>) -> Result<Index> {
         entries,
         datasets: trailer.datasets,
         chunk_count: trailer.chunk_count,
+        origin: None,
     })
 }
 

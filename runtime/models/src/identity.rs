@@ -63,7 +63,12 @@ impl Identity {
 }
 
 fn fingerprint(file: &GgufFile, architecture: &str) -> Result<Digest> {
-    let count = |key: &str| file.metadata.uint(&format!("{architecture}.{key}")).ok().flatten();
+    let count = |key: &str| {
+        file.metadata
+            .uint(&format!("{architecture}.{key}"))
+            .ok()
+            .flatten()
+    };
     let n_layers = count("block_count").unwrap_or(u64::MAX);
     let n_main = n_layers.saturating_sub(count("nextn_predict_layers").unwrap_or(0));
     let is_main = |t: &TensorInfo| split_layer(&t.name).is_none_or(|(i, _)| u64::from(i) < n_main);
@@ -204,7 +209,12 @@ fn parsed(text: &str) -> Option<Value> {
     if let Some(items) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
         let items: Vec<&str> = items.split(", ").filter(|item| !item.is_empty()).collect();
         let numbers = |items: &[&str]| items.iter().map(|i| i.parse().ok()).collect::<Option<Vec<u32>>>();
-        let flags = |items: &[&str]| items.iter().map(|i| i.parse().ok()).collect::<Option<Vec<bool>>>();
+        let flags = |items: &[&str]| {
+            items
+                .iter()
+                .map(|i| i.parse().ok())
+                .collect::<Option<Vec<bool>>>()
+        };
         let floats = |items: &[&str]| items.iter().map(|i| i.parse().ok()).collect::<Option<Vec<f32>>>();
         return numbers(&items)
             .map(Array::U32)
@@ -271,21 +281,20 @@ mod tests {
         assert!(all.contains(&"deepseek2.attention.layer_norm_rms_epsilon=1e-6".to_owned()));
         assert!(all.contains(&"deepseek2.expert_used_count=2".to_owned()));
         let none = ["general.", "context_length", "vocab_size"];
-        assert!(none.iter().all(|part| all.iter().all(|line| !line.contains(part))));
+        assert!(
+            none.iter()
+                .all(|part| all.iter().all(|line| !line.contains(part)))
+        );
     }
 
     #[test]
     fn a_gating_function_that_was_put_right_is_told() {
         let softmax = metadata(&[("expert_gating_func", Value::U32(1))]);
         let sigmoid = metadata(&[("expert_gating_func", Value::U32(2))]);
-        let (key, text) = (
-            "deepseek2.expert_gating_func".to_owned(),
-            |s: &str| Some(s.to_owned()),
-        );
-        assert_eq!(
-            told(&softmax, &sigmoid),
-            [(key.clone(), text("1"), text("2"))]
-        );
+        let (key, text) = ("deepseek2.expert_gating_func".to_owned(), |s: &str| {
+            Some(s.to_owned())
+        });
+        assert_eq!(told(&softmax, &sigmoid), [(key.clone(), text("1"), text("2"))]);
         assert_eq!(told(&metadata(&[]), &sigmoid), [(key.clone(), None, text("2"))]);
         assert_eq!(told(&sigmoid, &metadata(&[])), [(key, text("2"), None)]);
     }
