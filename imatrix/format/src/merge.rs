@@ -230,3 +230,129 @@ impl Imatrix {
         Ok(notes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OriginModel;
+
+    fn one(name: &str, sums: &[f32], counts: &[u64], chunk_size: u32) -> Imatrix {
+        let entry = Entry {
+            sums: sums.to_vec(),
+            means: if chunk_size > 1 { sums.to_vec() } else { vec![] },
+            counts: counts.to_vec(),
+        };
+        Imatrix {
+            entries: [(name.to_owned(), entry)].into(),
+            datasets: vec!["t".to_owned()],
+            chunk_count: 1,
+            chunk_size,
+            origin: None,
+        }
+    }
+
+    const EXPERTS: &str = "blk.0.ffn_up_exps.weight";
+
+    #[test]
+    fn many_small_parts_round_once() {
+        // Each step from 2^24 on would lose its 1 in f32.
+        let mut all = Merger::new(one("w", &[16_777_216.0], &[4], 4));
+        for _ in 0..4 {
+            assert_eq!(all.add(one("w", &[1.0], &[4], 4)).unwrap(), Vec::<String>::new());
+        }
+        let all = all.finish();
+        let w = &all.entries["w"];
+        assert_eq!(
+            (w.sums[0], w.means[0], w.counts[0]),
+            (16_777_220.0, 16_777_220.0, 20)
+        );
+        assert_eq!((all.chunk_count, all.datasets.len()), (5, 5));
+    }
+
+    #[test]
+    fn legacy_counts_become_tokens_whichever_comes_first() {
+        let new = one(EXPERTS, &[1.0, 2.0, 3.0, 4.0], &[7, 1], 8);
+        let old = one(EXPERTS, &[0.5, 1.0, 1.5, 2.0], &[2], 1);
+        let mut a = new.clone();
+        let notes = a.merge(old.clone()).unwrap();
+        assert!(
+            notes[0].contains("8 tokens each") && notes[1].contains("plain sums of 1 of 1"),
+            "{notes:?}"
+        );
+        let mut b = old;
+        b.merge(new).unwrap();
+        assert_eq!(a.entries, b.entries);
+        let e = &a.entries[EXPERTS];
+        assert_eq!(
+            (e.sums.as_slice(), e.counts.as_slice()),
+            (&[5.0, 10.0, 15.0, 20.0][..], &[23, 17][..])
+        );
+        assert_eq!((a.chunk_size, a.chunk_count, b.chunk_size), (8, 3, 8));
+    }
+
+    #[test]
+    fn one_count_is_all_matrices_and_equal_counts_of_heads_are_one() {
+        let (per_head, shared) = ([5, 5], [3]);
+        for (name, expected) in [("blk.0.attn_k_b.weight", &[8][..]), (EXPERTS, &[8, 8])] {
+            let mut m = one(name, &[1.0; 4], &per_head, 2);
+            m.merge(one(name, &[1.0; 4], &shared, 2)).unwrap();
+            assert_eq!(m.entries[name].counts, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_changes_nothing() {
+        let mut m = one("w", &[1.0; 4], &[5, 6], 2);
+        let before = m.clone();
+        for (other, part) in [
+            (
+                one("w", &[1.0; 3], &[1], 2),
+                "weight `w`: expected 4 sums, found 3",
+            ),
+            (one("w", &[1.0; 4], &[1; 4], 2), "expected 2 counts, found 4"),
+        ] {
+            let text = m.merge(other).unwrap_err().to_string();
+            assert!(text.contains(part) && text.contains("different models"), "{text}");
+        }
+        assert_eq!(m, before);
+        let notes = m.merge(one("v", &[1.0], &[1], 3)).unwrap();
+        assert!(
+            notes[0].contains("chunks of 3 tokens") && notes[1].contains("1 of 2 weights"),
+            "{notes:?}"
+        );
+    }
+
+    #[test]
+    fn a_model_stays_if_it_is_the_same() {
+        let made = |fingerprint: &str, text: &str| {
+            let model = OriginModel {
+                architecture: "a".to_owned(),
+                fingerprint: fingerprint.to_owned(),
+                settings: vec!["a.b=1".to_owned()],
+            };
+            let mut m = one("w", &[1.0], &[1], 2);
+            m.origin = Some(Origin {
+                model: Some(model),
+                texts: vec![text.to_owned()],
+                tool: "t".to_owned(),
+            });
+            m
+        };
+        let mut m = made("x", "1");
+        assert!(m.merge(made("x", "2")).unwrap().is_empty());
+        let origin = m.origin.clone().unwrap();
+        assert_eq!(
+            (origin.texts.as_slice(), origin.model.is_some()),
+            (&["1".to_owned(), "2".to_owned()][..], true)
+        );
+        let notes = m.merge(made("y", "3")).unwrap();
+        assert!(notes[0].contains("different models"), "{notes:?}");
+        let origin = m.origin.clone().unwrap();
+        assert_eq!((origin.texts.len(), origin.model), (3, None));
+        let notes = m.merge(one("w", &[1.0], &[1], 2)).unwrap();
+        assert!(
+            notes.iter().any(|n| n.contains("only some of the matrices")) && m.origin.is_none(),
+            "{notes:?}"
+        );
+    }
+}

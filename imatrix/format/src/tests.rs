@@ -183,6 +183,64 @@ fn a_single_dataset_and_other_suffixes_are_read() {
 }
 
 #[test]
+fn what_a_matrix_was_made_of_comes_back_and_is_no_obstacle() {
+    let mut m = sample();
+    for model in [
+        None,
+        Some(OriginModel {
+            architecture: "qwen3moe".to_owned(),
+            fingerprint: "ab12".to_owned(),
+            settings: vec!["qwen3moe.expert_used_count=2".to_owned()],
+        }),
+    ] {
+        m.origin = Some(Origin {
+            model,
+            texts: vec!["01ff".to_owned(), "02".to_owned()],
+            tool: "gguf-imatrix 1".to_owned(),
+        });
+        let bytes = gguf_bytes(&m);
+        assert_eq!(index("m", bytes.clone()).unwrap().origin, m.origin);
+        assert_eq!(parse("m", bytes), Ok(m.clone()));
+    }
+    assert!(m.lost_in_legacy().unwrap().ends_with("and what it was made of"));
+    let bad = replace(&gguf_bytes(&m), b"imatrix.tool", b"imatrix.took");
+    assert_eq!(parse("m", bad).unwrap().origin.unwrap().tool, "");
+}
+
+/// As the reference writes a weight of several matrices without experts: one row, one count.
+#[test]
+fn matrices_that_share_a_count_are_one_row() {
+    let mut m = sample();
+    let heads = Entry {
+        sums: vec![4.0, 8.0, 12.0, 16.0, 20.0, 24.0],
+        means: vec![1.0; 6],
+        counts: vec![4],
+    };
+    let name = "blk.0.attn_v_b.weight";
+    m.entries.insert(name.to_owned(), heads.clone());
+    let bytes = gguf_bytes(&m);
+    let file = gguf::GgufFile::from_source(gguf::source::bytes("m".into(), bytes.clone())).unwrap();
+    let dims = |suffix: &str| {
+        file.tensor(&format!("{name}{suffix}"))
+            .unwrap()
+            .shape
+            .dims()
+            .to_vec()
+    };
+    assert_eq!(
+        (dims(".in_sum2"), dims(".counts"), dims(".stats")),
+        (vec![6], vec![1], vec![12])
+    );
+    let found = index("m", bytes.clone()).unwrap();
+    assert_eq!(
+        found.mean_squares(name, 2..6).unwrap(),
+        Some(vec![3.0, 4.0, 5.0, 6.0])
+    );
+    assert_eq!(found.column_means(name).unwrap(), None);
+    assert_eq!(parse("m", bytes).unwrap().entries[name], heads);
+}
+
+#[test]
 fn unsound_values_are_named() {
     let good = gguf_bytes(&sample());
     let cases: [(f32, f32, &str); 8] = [
