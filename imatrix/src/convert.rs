@@ -66,7 +66,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
     }
     told.extend(files::lost(&imatrix, form));
     files::write(&imatrix, &args.output, form, args.force.force, &[&args.input])?;
-    told.iter().for_each(|line| warn(line));
+    for line in &told {
+        warn(line);
+    }
     if !args.talk.quiet {
         say(&format!(
             "wrote `{}`: {}",

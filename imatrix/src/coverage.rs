@@ -24,12 +24,12 @@ pub(crate) struct Coverage {
     reached: usize,
     /// Experts that saw fewer tokens than they should.
     below: usize,
-    layers: Vec<Layer>,
+    layers: Vec<Stack>,
 }
 
 /// What the experts of one layer saw.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Layer {
+struct Stack {
     /// Number of the layer, or the weight's name outside of layers.
     layer: String,
     experts: usize,
@@ -43,7 +43,7 @@ struct Layer {
     text_needed: Option<f64>,
 }
 
-impl Layer {
+impl Stack {
     fn of(layer: &str, counts: &[u64], min: u64) -> Self {
         let fewest = counts.iter().copied().enumerate().min_by_key(|&(_, c)| c);
         let (least_expert, least_tokens) = fewest.unwrap_or_default();
@@ -78,11 +78,11 @@ impl Coverage {
                 *counts = &e.counts;
             }
         }
-        let layers: Vec<Layer> = by_layer
+        let layers: Vec<Stack> = by_layer
             .into_iter()
-            .map(|((_, label), counts)| Layer::of(label, counts, min))
+            .map(|((_, label), counts)| Stack::of(label, counts, min))
             .collect();
-        let sum = |f: fn(&Layer) -> usize| layers.iter().map(f).sum();
+        let sum = |f: fn(&Stack) -> usize| layers.iter().map(f).sum();
         Self {
             min_expert_tokens: min,
             experts: sum(|l| l.experts),
@@ -104,7 +104,7 @@ impl Coverage {
 
     /// The layers as a table for people.
     pub(crate) fn table(&self) -> String {
-        let row = |l: &Layer| {
+        let row = |l: &Stack| {
             let needed = match l.text_needed {
                 None => "other kinds".to_owned(),
                 Some(factor) if factor > 1.0 => format!("{factor:.1} times"),
@@ -139,13 +139,13 @@ impl Coverage {
     }
 
     /// The same for programs.
-    pub(crate) fn json(&self) -> &impl Serialize {
-        self
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::to_value(self).expect("numbers and texts are JSON")
     }
 
     /// One line if experts saw too little.
     pub(crate) fn warning(&self) -> Option<String> {
-        let short: Vec<&Layer> = self.layers.iter().filter(|l| l.below > 0).collect();
+        let short: Vec<&Stack> = self.layers.iter().filter(|l| l.below > 0).collect();
         if short.is_empty() {
             return None;
         }

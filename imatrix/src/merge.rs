@@ -21,7 +21,9 @@ pub(crate) fn read_all(in_files: &[PathBuf]) -> Result<Imatrix> {
             Error::Misfit { what } => Failure::Input(format!("`{name}`: {what}")),
             e => files::failure(e),
         })?;
-        notes.iter().for_each(|note| warn(&format!("`{name}`: {note}")));
+        for note in notes {
+            warn(&format!("`{name}`: {note}"));
+        }
     }
     Ok(all.finish())
 }

@@ -76,7 +76,9 @@ fn collect(args: &Args) -> Result<()> {
     if !args.in_file.is_empty() {
         let mut loaded = merge::read_all(&args.in_file)?;
         let notes = loaded.merge(imatrix).map_err(files::failure)?;
-        notes.iter().for_each(|note| gguf_cli::warn(note));
+        for note in notes {
+            gguf_cli::warn(&note);
+        }
         imatrix = loaded;
     }
     // The matrix is what the run was for, but a disk that is full must not take the estimate with it.

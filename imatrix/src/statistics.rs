@@ -19,9 +19,9 @@ pub(crate) struct StatsArgs {
     /// Rank the weights by a statistic, largest first; with a minus in front, smallest first
     #[arg(long, value_name = "STATISTIC", allow_hyphen_values = true, value_parser = parse_sort)]
     pub(crate) sort: Option<Sort>,
-    /// Tokens that each expert should have seen
-    #[arg(long, value_name = "N", default_value_t = ENOUGH)]
-    pub(crate) min_expert_tokens: u64,
+    /// Tokens that each expert should have seen [default: 64]; if it is given and one saw fewer the exit code is 1
+    #[arg(long, value_name = "N")]
+    pub(crate) min_expert_tokens: Option<u64>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -51,7 +51,7 @@ impl StatsArgs {
         Self {
             file: file.to_owned(),
             sort: None,
-            min_expert_tokens: ENOUGH,
+            min_expert_tokens: None,
             json: false,
         }
     }
@@ -64,9 +64,12 @@ pub(crate) fn run(args: &StatsArgs) -> Result<()> {
     if let Some(sort) = args.sort {
         rank(&mut found.tensors, sort);
     }
-    let coverage = Coverage::of(&imatrix.entries, args.min_expert_tokens);
+    let coverage = Coverage::of(&imatrix.entries, args.min_expert_tokens.unwrap_or(ENOUGH));
+    let is_met = args.min_expert_tokens.is_none() || coverage.below() == 0;
+    let end = if is_met { Ok(()) } else { Err(Failure::Reported) };
     if args.json {
-        return print_json(&Report::of(&imatrix, &found, &coverage));
+        print_json(&Report::of(&imatrix, &found, &coverage))?;
+        return end;
     }
     print_data(&tensor_table(&found.tensors))?;
     if !found.layers.is_empty() {
@@ -78,7 +81,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<()> {
     for line in missing_layers(&found.layers).iter().chain(&coverage.warning()) {
         warn(line);
     }
-    Ok(())
+    end
 }
 
 /// What is NaN comes last.
@@ -169,11 +172,11 @@ struct Report<'a> {
     origin: Option<Json>,
     tensors: Vec<Json>,
     layers: Vec<Json>,
-    coverage: &'a Coverage,
+    coverage: Json,
 }
 
 impl<'a> Report<'a> {
-    fn of(imatrix: &'a Imatrix, found: &Statistics, coverage: &'a Coverage) -> Self {
+    fn of(imatrix: &'a Imatrix, found: &Statistics, coverage: &Coverage) -> Self {
         Self {
             datasets: &imatrix.datasets,
             chunk_count: imatrix.chunk_count,
@@ -181,7 +184,7 @@ impl<'a> Report<'a> {
             origin: imatrix.origin.as_ref().map(origin),
             tensors: found.tensors.iter().map(tensor).collect(),
             layers: found.layers.iter().map(layer).collect(),
-            coverage,
+            coverage: coverage.json(),
         }
     }
 }

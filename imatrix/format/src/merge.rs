@@ -128,12 +128,11 @@ impl Merger {
                 sums.scale(scale);
             }
             let is_experts = name.contains("_exps.");
-            match self.sums.get_mut(&name) {
-                Some(all) => lost += usize::from(all.add(sums, is_experts)),
-                None => {
-                    fresh += 1;
-                    self.sums.insert(name, sums);
-                }
+            if let Some(all) = self.sums.get_mut(&name) {
+                lost += usize::from(all.add(sums, is_experts));
+            } else {
+                fresh += 1;
+                self.sums.insert(name, sums);
             }
         }
         if fresh > 0 {

@@ -124,7 +124,7 @@ fn the_gguf_form_has_the_references_keys_and_tensors() {
     for (a, b) in ours.tensors.iter().zip(&theirs.tensors) {
         assert_eq!((&a.name, a.shape, a.type_id), (&b.name, b.shape, b.type_id));
         let (x, y) = (values(&ours, a), values(&theirs, b));
-        if a.name.ends_with(".stats") {
+        if a.name.strip_suffix(".stats").is_some() {
             // The reference computes some of them in f32.
             let close = |(x, y): (&f32, &f32)| {
                 (x.is_nan() && y.is_nan()) || (x - y).abs() <= 1e-5 * y.abs().max(1e-2)

@@ -198,7 +198,10 @@ fn statistics_show_what_experts_saw() {
     experts(&counts)
         .write_gguf(Path::new(&f.path("m")), false, &[])
         .unwrap();
-    let (table, talk) = f.succeeds("stats @m --min-expert-tokens 25");
+    let asked = f.run("stats @m --min-expert-tokens 25");
+    assert_eq!(asked.status.code(), Some(1));
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (table, talk) = (text(asked.stdout), text(asked.stderr));
     assert!(
         table.contains("experts  reached  below 25  least tokens  of expert  median"),
         "{table}"
@@ -208,7 +211,10 @@ fn statistics_show_what_experts_saw() {
         talk.contains("warning: 7 of 16 experts in 1 layer (0) saw fewer than 25 tokens, 3 of them none"),
         "{talk}"
     );
-    let json = f.json("stats @m --min-expert-tokens 25 --json");
+    assert_eq!(f.run("stats @m --min-expert-tokens 0").status.code(), Some(0));
+    let asked = f.run("stats @m --min-expert-tokens 25 --json");
+    assert_eq!(asked.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&asked.stdout).unwrap();
     let layer = &json["coverage"]["layers"][0];
     assert_eq!(
         (&layer["experts"], &layer["reached"], &layer["below"]),
