@@ -1,77 +1,218 @@
-//! Which experts the text did not reach.
+//! How many tokens each expert saw.
 
 use std::collections::BTreeMap;
 
+use gguf_cli::count;
 use gguf_imatrix_format::Entry;
+use serde::Serialize;
 
-/// Tokens below which an expert's mean squares are mostly chance.
-const FEW: u64 = 64;
+/// Tokens that an expert should have seen. The mean square of a normally distributed column is known to a relative
+/// error of `sqrt(2 / n)`: 18 % with 64 tokens, which is small against the differences between columns, and half as
+/// much only with four times the text.
+pub(crate) const ENOUGH: u64 = 64;
 
-/// One line for each layer in which an expert saw fewer than [`FEW`] tokens.
-pub(crate) fn lines(entries: &BTreeMap<String, Entry>) -> Vec<String> {
-    // The stacks of a layer are reached by the same tokens, so one of them speaks for all.
-    let mut by_layer: BTreeMap<(usize, &str), &[u64]> = BTreeMap::new();
-    for (name, e) in entries.iter().filter(|(_, e)| e.counts.len() > 1) {
-        let layer = name.strip_prefix("blk.").and_then(|r| r.split_once('.'));
-        let place = layer.map_or((usize::MAX, name.as_str()), |(n, _)| {
-            (n.parse().unwrap_or(usize::MAX), n)
-        });
-        by_layer.entry(place).or_insert(&e.counts);
-    }
-    by_layer
-        .into_iter()
-        .filter_map(|((_, label), counts)| line(label, counts))
-        .collect()
+/// Layers that the warning names.
+const SOME_LAYERS: usize = 8;
+
+/// What all layers with experts saw.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Coverage {
+    /// Tokens that each expert should see.
+    min_expert_tokens: u64,
+    experts: usize,
+    /// Experts that saw a token.
+    reached: usize,
+    /// Experts that saw fewer tokens than they should.
+    below: usize,
+    layers: Vec<Stack>,
 }
 
-fn line(layer: &str, counts: &[u64]) -> Option<String> {
-    let (fewest, least) = counts.iter().copied().enumerate().min_by_key(|&(_, c)| c)?;
-    if least >= FEW {
-        return None;
+/// What the experts of one layer saw.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Stack {
+    /// Number of the layer, or the weight's name outside of layers.
+    layer: String,
+    experts: usize,
+    reached: usize,
+    below: usize,
+    least_tokens: u64,
+    /// The expert that saw the fewest.
+    least_expert: usize,
+    median_tokens: u64,
+    /// How many times the text is needed, if its kind stays the same; `None` if some expert saw nothing.
+    text_needed: Option<f64>,
+}
+
+impl Stack {
+    fn of(layer: &str, counts: &[u64], min: u64) -> Self {
+        let fewest = counts.iter().copied().enumerate().min_by_key(|&(_, c)| c);
+        let (least_expert, least_tokens) = fewest.unwrap_or_default();
+        let mut sorted = counts.to_vec();
+        sorted.sort_unstable();
+        let factor = (min as f64 / least_tokens as f64).max(1.0);
+        Self {
+            layer: layer.to_owned(),
+            experts: counts.len(),
+            reached: counts.iter().filter(|&&c| c > 0).count(),
+            below: counts.iter().filter(|&&c| c < min).count(),
+            least_tokens,
+            least_expert,
+            median_tokens: sorted.get(sorted.len() / 2).copied().unwrap_or(0),
+            text_needed: (least_tokens > 0 || min == 0).then_some(if min == 0 { 1.0 } else { factor }),
+        }
     }
-    let unseen = counts.iter().filter(|&&c| c == 0).count();
-    let few = counts.iter().filter(|&&c| c < FEW).count();
-    let advice = match (unseen, FEW.checked_div(least)) {
-        (0, Some(times)) => format!(
-            "the fewest expert {fewest} with {least}: about {} times as much text is needed",
-            times + 1
-        ),
-        _ => format!("{unseen} of them none: more text, or of other kinds, is needed"),
-    };
-    let n = counts.len();
-    Some(format!(
-        "layer {layer}: {few} of {n} experts saw fewer than {FEW} tokens, {advice}"
-    ))
+}
+
+impl Coverage {
+    /// Of the experts of all layers, where each should see `min` tokens. The stacks of a layer are reached by the same
+    /// tokens, so the one that saw the fewest speaks for all.
+    pub(crate) fn of(entries: &BTreeMap<String, Entry>, min: u64) -> Self {
+        let mut by_layer: BTreeMap<(usize, &str), &[u64]> = BTreeMap::new();
+        for (name, e) in entries.iter().filter(|(_, e)| e.counts.len() > 1) {
+            let layer = name.strip_prefix("blk.").and_then(|r| r.split_once('.'));
+            let place = layer.map_or((usize::MAX, name.as_str()), |(n, _)| {
+                (n.parse().unwrap_or(usize::MAX), n)
+            });
+            let counts = by_layer.entry(place).or_insert(&e.counts);
+            if e.counts.iter().min() < counts.iter().min() {
+                *counts = &e.counts;
+            }
+        }
+        let layers: Vec<Stack> = by_layer
+            .into_iter()
+            .map(|((_, label), counts)| Stack::of(label, counts, min))
+            .collect();
+        let sum = |f: fn(&Stack) -> usize| layers.iter().map(f).sum();
+        Self {
+            min_expert_tokens: min,
+            experts: sum(|l| l.experts),
+            reached: sum(|l| l.reached),
+            below: sum(|l| l.below),
+            layers,
+        }
+    }
+
+    /// Whether there are counts of single experts.
+    pub(crate) fn has_experts(&self) -> bool {
+        self.experts > 0
+    }
+
+    /// Experts, of all layers together, that saw fewer tokens than they should.
+    pub(crate) fn below(&self) -> usize {
+        self.below
+    }
+
+    /// The layers as a table for people.
+    pub(crate) fn table(&self) -> String {
+        let row = |l: &Stack| {
+            let needed = match l.text_needed {
+                None => "other kinds".to_owned(),
+                Some(factor) if factor > 1.0 => format!("{factor:.1} times"),
+                Some(_) => "enough".to_owned(),
+            };
+            vec![
+                l.layer.clone(),
+                l.experts.to_string(),
+                l.reached.to_string(),
+                l.below.to_string(),
+                l.least_tokens.to_string(),
+                l.least_expert.to_string(),
+                l.median_tokens.to_string(),
+                needed,
+            ]
+        };
+        let below = format!("below {}", self.min_expert_tokens);
+        gguf_cli::table(
+            &[
+                "layer",
+                "experts",
+                "reached",
+                &below,
+                "least tokens",
+                "of expert",
+                "median",
+                "text needed",
+            ],
+            &self.layers.iter().map(row).collect::<Vec<_>>(),
+            &[0, 1, 2, 3, 4, 5, 6, 7],
+        )
+    }
+
+    /// The same for programs.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::to_value(self).expect("numbers and texts are JSON")
+    }
+
+    /// One line if experts saw too little.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let short: Vec<&Stack> = self.layers.iter().filter(|l| l.below > 0).collect();
+        if short.is_empty() {
+            return None;
+        }
+        let unseen = self.experts - self.reached;
+        let names = short.iter().take(SOME_LAYERS).map(|l| l.layer.as_str());
+        let more = if short.len() > SOME_LAYERS { ", .." } else { "" };
+        let names = format!("{}{more}", names.collect::<Vec<_>>().join(", "));
+        let needed = short.iter().filter_map(|l| l.text_needed).fold(1.0, f64::max);
+        let advice = if unseen > 0 {
+            format!("{unseen} of them none: more text, or of other kinds, is needed")
+        } else {
+            format!("about {needed:.1} times as much text is needed")
+        };
+        Some(format!(
+            "{} of {} in {} ({names}) saw fewer than {} tokens, {advice}",
+            self.below,
+            count(self.experts as u64, "expert"),
+            count(short.len() as u64, "layer"),
+            self.min_expert_tokens,
+        ))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entry(counts: &[u64]) -> Entry {
-        Entry {
+    fn coverage(entries: &[(&str, &[u64])], min: u64) -> Coverage {
+        let entry = |counts: &[u64]| Entry {
             sums: vec![0.0; counts.len()],
             means: vec![],
             counts: counts.to_vec(),
-        }
+        };
+        let entries = entries.iter().map(|(n, c)| ((*n).to_owned(), entry(c)));
+        Coverage::of(&entries.collect(), min)
     }
 
     #[test]
-    fn layers_in_need_are_told_in_order() {
-        let entries = [
-            ("blk.10.ffn_up_exps.weight", entry(&[500, 20])),
-            ("blk.10.ffn_down_exps.weight", entry(&[500, 20])),
-            ("blk.2.ffn_up_exps.weight", entry(&[0, 0, 3, 900])),
-            ("blk.3.ffn_up_exps.weight", entry(&[64, 456])),
-            ("blk.3.attn_q.weight", entry(&[4])),
+    fn layers_come_in_order_with_what_they_lack() {
+        let seen: [(&str, &[u64]); 5] = [
+            ("blk.10.ffn_up_exps.weight", &[500, 20]),
+            ("blk.10.ffn_down_exps.weight", &[500, 20]),
+            ("blk.2.ffn_up_exps.weight", &[0, 0, 3, 900]),
+            ("blk.3.ffn_up_exps.weight", &[64, 456]),
+            ("blk.3.attn_q.weight", &[4]),
         ];
-        let entries = entries.into_iter().map(|(n, e)| (n.to_owned(), e)).collect();
+        let found = coverage(&seen, 64);
+        assert_eq!((found.experts, found.reached, found.below()), (8, 6, 4));
+        let lines: Vec<Vec<String>> = found
+            .table()
+            .lines()
+            .skip(2)
+            .map(|l| l.split_whitespace().map(str::to_owned).collect())
+            .collect();
+        assert_eq!(lines[0], ["2", "4", "2", "3", "0", "0", "3", "other", "kinds"]);
+        assert_eq!(lines[1], ["3", "2", "2", "0", "64", "0", "456", "enough"]);
+        assert_eq!(lines[2], ["10", "2", "2", "1", "20", "1", "500", "3.2", "times"]);
         assert_eq!(
-            lines(&entries),
-            [
-                "layer 2: 3 of 4 experts saw fewer than 64 tokens, 2 of them none: more text, or of other kinds, is needed",
-                "layer 10: 1 of 2 experts saw fewer than 64 tokens, the fewest expert 1 with 20: about 4 times as much text is needed",
-            ]
+            found.warning().as_deref(),
+            Some(
+                "4 of 8 experts in 2 layers (2, 10) saw fewer than 64 tokens, 2 of them none: more text, or of other \
+                 kinds, is needed"
+            )
         );
+        let text = coverage(&seen[..2], 64).warning().unwrap();
+        assert!(text.ends_with("about 3.2 times as much text is needed"), "{text}");
+        assert_eq!(coverage(&seen, 0).warning(), None);
+        assert!(!coverage(&seen[4..], 64).has_experts());
     }
 }

@@ -20,8 +20,14 @@
 
 mod args;
 mod collect;
+mod compare;
+mod convert;
 mod coverage;
+mod files;
+mod merge;
+mod origin;
 mod run;
+mod statistics;
 
 /// The program.
 pub fn main() -> std::process::ExitCode {

@@ -6,27 +6,42 @@ use std::path::Path;
 
 use gguf::atomic::AtomicFile;
 use gguf_cli::{Failure, Progress, Result, Unit, count};
-use gguf_imatrix_format::{Imatrix, Weight};
+use gguf_imatrix_format::{Imatrix, Origin, Weight};
 use gguf_runtime::chunks::{ChunkRows, Chunks, Evaluator, Wanted};
 use gguf_runtime::{Error, Model, Observe, Session};
 
-use crate::args::{Args, Form};
+use crate::args::{Args, Command, Form};
 use crate::collect::{Collector, wants};
-use crate::coverage;
+use crate::coverage::{Coverage, ENOUGH};
+use crate::{compare, convert, files, merge, origin, statistics};
 use gguf_runtime::perplexity::score::{LogSum, Perplexity};
 
 /// Runs the program.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    match &args.command {
+        Some(Command::Stats(args)) => return statistics::run(args),
+        Some(Command::Compare(args)) => return compare::run(args),
+        Some(Command::Convert(args)) => return convert::run(args),
+        None => {}
+    }
+    if args.show_statistics {
+        return statistics::of_in_files(&args.in_file);
+    }
+    if args.is_merge() {
+        let (force, quiet) = (args.force.force, args.talk.quiet);
+        return merge::run(&args.in_file, &args.output, args.output_format, force, quiet);
+    }
     args.threads.pool()?.install(|| collect(args))
 }
 
 fn collect(args: &Args) -> Result<()> {
     let text = args.text()?;
     check_output(args, &args.inputs(), None)?;
-    let model = args.load.open(&args.model, args.talk.quiet)?;
+    let model = args.load.open(args.model()?, args.talk.quiet)?;
     let shards = model.file().parts().iter().map(gguf::Part::path);
     let inputs: Vec<&Path> = args.inputs().into_iter().chain(shards).collect();
-    check_output(args, &inputs, Some(output_bytes(args, &model)?))?;
+    let origin = origin::of(model.file(), &text)?;
+    check_output(args, &inputs, Some(output_bytes(args, &model, &origin)?))?;
     let tokenizer = model.tokenizer()?;
     let tokens = tokenizer.encode(&text, true, false)?;
     let settings = args.chunks.settings(args.chunks.n_ctx());
@@ -54,15 +69,30 @@ fn collect(args: &Args) -> Result<()> {
     }
     done?;
 
-    let imatrix = Imatrix {
+    let mut imatrix = Imatrix {
         entries: collector.into_entries(),
         datasets: vec![args.dataset()],
         chunk_count: u32::try_from(chunks.n_chunks()).unwrap_or(u32::MAX),
         chunk_size: u32::try_from(chunks.n_ctx()).unwrap_or(u32::MAX),
+        origin: Some(origin),
     };
+    if !args.in_file.is_empty() {
+        let mut loaded = merge::read_all(&args.in_file)?;
+        let notes = loaded.merge(imatrix).map_err(files::failure)?;
+        for note in notes {
+            gguf_cli::warn(&note);
+        }
+        imatrix = loaded;
+    }
     // The matrix is what the run was for, but a disk that is full must not take the estimate with it.
     talk.estimate()?;
-    write(args, &inputs, &imatrix)?;
+    files::write(
+        &imatrix,
+        &args.output,
+        args.output_format,
+        args.force.force,
+        &inputs,
+    )?;
     talk.finish(args, &imatrix);
     Ok(())
 }
@@ -75,7 +105,7 @@ fn check_output(args: &Args, inputs: &[&Path], n_bytes: Option<u64>) -> Result<(
 }
 
 /// Bytes of the output if every weight of the layers meets an input.
-fn output_bytes(args: &Args, model: &Model) -> Result<u64> {
+fn output_bytes(args: &Args, model: &Model, origin: &Origin) -> Result<u64> {
     let tensors = &model.file().tensors;
     // The embedding meets inputs only where it stands in for the output matrix.
     let embedding = "token_embd.weight";
@@ -93,24 +123,10 @@ fn output_bytes(args: &Args, model: &Model) -> Result<u64> {
         .collect();
     let dataset = args.dataset();
     match args.output_format {
-        Form::Gguf => gguf_imatrix_format::gguf_bytes(&weights, &[dataset]).map_err(failure),
+        Form::Gguf => {
+            gguf_imatrix_format::gguf_bytes(&weights, &[dataset], Some(origin)).map_err(files::failure)
+        }
         Form::Dat => Ok(gguf_imatrix_format::legacy_bytes(&weights, &dataset)),
-    }
-}
-
-fn write(args: &Args, inputs: &[&Path], imatrix: &Imatrix) -> Result<()> {
-    let (path, force) = (&args.output, args.force.force);
-    let written = match args.output_format {
-        Form::Gguf => imatrix.write_gguf(path, force, inputs),
-        Form::Dat => imatrix.write_legacy(path, force, inputs),
-    };
-    written.map_err(failure)
-}
-
-fn failure(e: gguf_imatrix_format::Error) -> Failure {
-    match e {
-        gguf_imatrix_format::Error::Container(e) => e.into(),
-        e => Failure::Input(e.to_string()),
     }
 }
 
@@ -199,14 +215,13 @@ impl<'a> Talk<'a> {
 
     fn finish(self, args: &Args, imatrix: &Imatrix) {
         if !args.talk.quiet {
-            let lost = imatrix
-                .lost_in_legacy()
-                .filter(|_| args.output_format == Form::Dat);
-            let lost = lost.map(|l| format!("the legacy form does not hold {l}"));
-            coverage::lines(&imatrix.entries)
-                .iter()
-                .chain(&lost)
-                .for_each(|line| gguf_cli::warn(line));
+            let coverage = Coverage::of(&imatrix.entries, ENOUGH);
+            if coverage.has_experts() {
+                self.progress.suspend(|| gguf_cli::say(&coverage.table()));
+            }
+            let lost = files::lost(imatrix, args.output_format);
+            let lines = coverage.warning().into_iter().chain(lost);
+            lines.for_each(|line| gguf_cli::warn(&line));
         }
         self.progress.note(&format!(
             "wrote `{}`: {}, {} of {}",

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod files;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

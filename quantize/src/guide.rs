@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
-use gguf::Shape;
+use std::collections::BTreeMap;
+
 use gguf::digest::{self, Digest};
-use gguf_cli::{Failure, Result, count, file_name};
+use gguf::{GgufFile, Metadata, Shape};
+use gguf_cli::{Failure, Result, count, file_name, printable};
 use gguf_imatrix_format::{GROUP, Index, base_name};
+use gguf_models::{Identity, identity};
 
 /// What a group of columns that count for nothing gets, as a share of the matrix's mean: so little that it does not
 /// compete with others for a common scale, and enough for a scale of its own.
@@ -22,6 +25,17 @@ pub(crate) struct Guide {
     pub(crate) file: String,
     /// Digest of the file.
     pub(crate) digest: Digest,
+    /// What speaks against the matrix being of the model that is encoded, a line each.
+    pub(crate) doubts: Vec<String>,
+    prior: Option<Prior>,
+}
+
+/// What pulls experts that saw few tokens towards the mean of their tensor.
+#[derive(Debug)]
+struct Prior {
+    n_tokens: u32,
+    /// Mean squares of columns over the tokens of all experts, for each entry with counts of its experts.
+    means: BTreeMap<String, Vec<f64>>,
 }
 
 /// What the matrix has for one tensor.
@@ -32,8 +46,10 @@ pub(crate) struct Match {
     layout: Layout,
     /// Columns of a matrix of the tensor.
     n_cols: u64,
-    /// Matrices that saw no token.
+    /// Matrices that saw no token and have no importance.
     pub(crate) unseen: Vec<usize>,
+    /// Matrices that saw no token and have the tensor's mean by request.
+    pub(crate) n_from_mean: usize,
     /// Matrices that have a count of their own.
     pub(crate) n_counts: usize,
     /// Groups of columns whose sums are all zero.
@@ -98,7 +114,74 @@ impl Guide {
             index,
             file: file_name(path).into_owned(),
             digest,
+            doubts: Vec::new(),
+            prior: None,
         })
+    }
+
+    /// Counts each expert as if it had seen `n_tokens` more of the mean of its tensor. Reads the entries of experts.
+    ///
+    /// # Errors
+    /// A failed read; a matrix without counts of single experts.
+    pub(crate) fn with_prior(mut self, n_tokens: u32) -> Result<Self> {
+        let mut means = BTreeMap::new();
+        for name in self.index.entries.keys() {
+            if let Some(found) = self.index.column_means(name).map_err(failure)? {
+                means.insert(name.clone(), found);
+            }
+        }
+        if means.is_empty() {
+            return Err(Failure::Input(format!(
+                "importance matrix `{}`: `--prior` needs counts of single experts, found none",
+                self.file
+            )));
+        }
+        self.prior = Some(Prior { n_tokens, means });
+        Ok(self)
+    }
+
+    /// Compares what the matrix was made with, if it says so, with the model that is to be encoded, whose metadata may
+    /// have been changed for it.
+    ///
+    /// # Errors
+    /// A failed read of the model.
+    pub(crate) fn compare(&mut self, model: &GgufFile, metadata: &Metadata) -> Result<()> {
+        let Some(made) = self.index.origin.as_ref().and_then(|o| o.model.as_ref()) else {
+            return Ok(());
+        };
+        let found =
+            Identity::of(model).map_err(|e| Failure::Input(format!("`{}`: {e}", model.path().display())))?;
+        let file = &self.file;
+        if made.architecture != found.architecture {
+            self.doubts.push(format!(
+                "importance matrix `{file}` was made with another model: expected architecture `{}`, found `{}`",
+                found.architecture,
+                printable(&made.architecture)
+            ));
+            return Ok(());
+        }
+        if made.fingerprint != found.fingerprint {
+            self.doubts.push(format!(
+                "importance matrix `{file}` was made with another model of this architecture: its norms differ"
+            ));
+        }
+        for d in identity::differences(&made.settings, metadata) {
+            let shown =
+                |v: Option<String>| v.map_or_else(|| "nothing".to_owned(), |v| printable(&v).into_owned());
+            self.doubts.push(format!(
+                "importance matrix `{file}` was made with other settings: key `{}` was {} and is {} in the model to \
+                 encode: make the matrix again",
+                printable(&d.key),
+                shown(d.given),
+                shown(d.found)
+            ));
+        }
+        Ok(())
+    }
+
+    /// The prior, in tokens.
+    pub(crate) fn prior(&self) -> Option<u32> {
+        self.prior.as_ref().map(|p| p.n_tokens)
     }
 
     /// Entries in use.
@@ -159,11 +242,16 @@ impl Guide {
 
     fn found(&self, entry: &str, layout: Layout, n_cols: u64) -> Match {
         let place = &self.index.entries[entry];
+        let mut unseen: Vec<usize> = place.unseen().collect();
+        let has_mean = self.prior.as_ref().is_some_and(|p| p.means.contains_key(entry));
+        let n_from_mean = if has_mean { unseen.len() } else { 0 };
+        unseen.truncate(unseen.len() - n_from_mean);
         Match {
             entry: entry.to_owned(),
             layout,
             n_cols,
-            unseen: place.unseen().collect(),
+            unseen,
+            n_from_mean,
             n_counts: place.counts.len(),
             zero_groups: place.zero_groups,
         }
@@ -177,7 +265,12 @@ impl Guide {
     pub(crate) fn matrix(&self, found: &Match, matrix: usize) -> Result<Vec<f32>> {
         let n = found.n_cols;
         let read = |i: u64| {
-            let values = self.index.mean_squares(&found.entry, i * n..(i + 1) * n);
+            let (name, columns) = (found.entry.as_str(), i * n..(i + 1) * n);
+            let prior = self.prior.as_ref();
+            let values = match prior.and_then(|p| Some((p.n_tokens, p.means.get(name)?))) {
+                Some((n_tokens, means)) => self.index.shrunk(name, columns, means, n_tokens),
+                None => self.index.mean_squares(name, columns),
+            };
             Ok::<_, Failure>(
                 values
                     .map_err(failure)?
@@ -274,6 +367,7 @@ mod tests {
             datasets: vec![],
             chunk_count: 1,
             chunk_size: 1,
+            origin: None,
         };
         m.write_gguf(&path, false, &[]).unwrap();
         let guide = Guide::load(&path, &[], &[]).unwrap();

@@ -27,6 +27,11 @@ pub struct RecipeArgs {
     /// cannot do without is refused, and an expert that saw no token counts all columns alike
     #[arg(long, value_name = "HOW", requires = "imatrix", help_heading = "Importance")]
     pub(crate) uncovered: Option<Uncovered>,
+    /// Count each expert as if it had seen N tokens more, whose importance is the mean of its tensor: experts that saw
+    /// few tokens, or none, are pulled towards it
+    #[arg(long, value_name = "N", requires = "imatrix", help_heading = "Importance")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) prior: Option<u32>,
 
     /// Give every tensor the base type instead of the file type's mixture
     #[arg(long, help_heading = "Types")]
@@ -49,7 +54,8 @@ pub struct RecipeArgs {
     /// Encode tensors again that are already quantized; this loses more than starting from the original
     #[arg(long, help_heading = "Types")]
     pub(crate) allow_requantize: bool,
-    /// Refuse fallback types, experts without importance, and rules that decide nothing
+    /// Refuse fallback types, experts without importance, an importance matrix that was made with another model or other
+    /// settings, and rules that decide nothing
     #[arg(long, help_heading = "Types")]
     pub(crate) strict: bool,
 

@@ -135,6 +135,9 @@ impl Request {
         if let Some(how) = args.uncovered {
             option("--uncovered", how.name());
         }
+        if let Some(n) = args.prior {
+            option("--prior", &n.to_string());
+        }
         if let Some(t) = self.output_type {
             option("--output-tensor-type", t);
         }

@@ -144,7 +144,17 @@ impl<'a> Run<'a> {
         let request = Request::new(job)?;
         let (include, exclude) = (&job.recipe.include_weights, &job.recipe.exclude_weights);
         let guide = job.recipe.imatrix_path();
-        let guide = guide.map(|p| Guide::load(p, include, exclude)).transpose()?;
+        let mut guide = guide.map(|p| Guide::load(p, include, exclude)).transpose()?;
+        if let Some(n) = job.recipe.prior {
+            guide = guide.map(|g| g.with_prior(n)).transpose()?;
+        }
+        if let Some(guide) = &mut guide {
+            let mut metadata = job.file.metadata.clone();
+            for (key, value) in &request.pairs {
+                metadata.set(key, value.clone());
+            }
+            guide.compare(job.file, &metadata)?;
+        }
         let product = |target| Product::plan(job, target, &request, guide.as_ref());
         Ok(Self {
             products: job.targets.iter().map(product).collect::<Result<_>>()?,

@@ -7,17 +7,22 @@ use std::sync::Arc;
 use gguf::source::Source;
 use gguf::{Array, GgufFile, Layout, Metadata, Shape, Strings, TensorInfo, TensorSpec, Value, Writer};
 
-use crate::{Entry, Error, Imatrix, Index, Place, Result, Weight, base_name, check_entry, check_lengths};
+use crate::stats::{SCHEMA, Statistics};
+use crate::{
+    Entry, Error, Imatrix, Index, Origin, Place, Result, Weight, base_name, check_entry, check_lengths,
+};
 
 const GENERAL_TYPE: &str = "general.type";
 const KIND: &str = "imatrix";
 const DATASETS: &str = "imatrix.datasets";
 const CHUNK_COUNT: &str = "imatrix.chunk_count";
 const CHUNK_SIZE: &str = "imatrix.chunk_size";
+const STATS_SCHEMA: &str = "imatrix.stats_schema";
 
 const SUMS: &str = ".in_sum2";
 const COUNTS: &str = ".counts";
 const MEANS: &str = ".in_sum";
+const STATS: &str = ".stats";
 
 /// Counts are stored as f32; above this they would no longer be whole numbers of a file's own making.
 const MAX_COUNT: f32 = 1e18;
@@ -43,6 +48,7 @@ pub(crate) fn read(source: Arc<dyn Source>) -> Result<Imatrix> {
         datasets: datasets(&file.metadata).map_err(keys)?,
         chunk_count: required_u32(&file.metadata, CHUNK_COUNT).map_err(keys)?,
         chunk_size: required_u32(&file.metadata, CHUNK_SIZE).map_err(keys)?,
+        origin: Origin::read(&file.metadata).map_err(keys)?,
     })
 }
 
@@ -73,6 +79,7 @@ pub(crate) fn index(source: Arc<dyn Source>) -> Result<Index> {
         entries,
         datasets: datasets(&file.metadata).map_err(keys)?,
         chunk_count: required_u32(&file.metadata, CHUNK_COUNT).map_err(keys)?,
+        origin: Origin::read(&file.metadata).map_err(keys)?,
     })
 }
 
@@ -235,7 +242,7 @@ fn missing_key(key: &str, expected: &str) -> Error {
     })
 }
 
-/// Writes the GGUF form: for each weight in byte order `in_sum2`, `counts` and, where recorded, `in_sum`.
+/// Writes the GGUF form: for each weight in byte order `in_sum2`, `counts`, `in_sum` where recorded, and `stats`.
 pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
     let mut weights = Vec::with_capacity(imatrix.entries.len());
     for (name, e) in &imatrix.entries {
@@ -248,48 +255,64 @@ pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path
             has_means: !e.means.is_empty(),
         });
     }
-    let layout = layout(
-        &weights,
-        &imatrix.datasets,
-        imatrix.chunk_count,
-        imatrix.chunk_size,
-    )?;
+    let head = Head {
+        datasets: &imatrix.datasets,
+        chunk_count: imatrix.chunk_count,
+        chunk_size: imatrix.chunk_size,
+        origin: imatrix.origin.as_ref(),
+    };
+    let layout = layout(&weights, &head)?;
+    let statistics = Statistics::of(imatrix);
+    let stats: BTreeMap<&str, _> = statistics
+        .tensors
+        .iter()
+        .map(|t| (t.name.as_str(), &t.values))
+        .collect();
     let out = gguf::atomic::AtomicFile::create(path, force, inputs, Some(layout.total_bytes))?;
     let mut writer = Writer::new(out, &layout)?;
-    for e in imatrix.entries.values() {
+    for (name, e) in &imatrix.entries {
         writer.write(&bytes_of(e.sums.iter().copied()))?;
         writer.write(&bytes_of(e.counts.iter().map(|&c| c as f32)))?;
         if !e.means.is_empty() {
             writer.write(&bytes_of(e.means.iter().copied()))?;
         }
+        writer.write(&bytes_of(stats[name.as_str()].iter().map(|&v| stored(v))))?;
     }
     writer.finish()?.commit()?;
     Ok(())
 }
 
+/// A statistic as it is stored. What there is none of has one bit pattern, whatever computed it.
+fn stored(value: f64) -> f32 {
+    if value.is_nan() { f32::NAN } else { value as f32 }
+}
+
+/// What a file says beside its weights.
+pub(crate) struct Head<'a> {
+    pub(crate) datasets: &'a [String],
+    pub(crate) chunk_count: u32,
+    pub(crate) chunk_size: u32,
+    pub(crate) origin: Option<&'a Origin>,
+}
+
 /// Keys, tensors and size of a file.
-pub(crate) fn layout(
-    weights: &[Weight<'_>],
-    datasets: &[String],
-    chunk_count: u32,
-    chunk_size: u32,
-) -> Result<Layout> {
+pub(crate) fn layout(weights: &[Weight<'_>], head: &Head<'_>) -> Result<Layout> {
     let mut metadata = Metadata::new();
-    let names = datasets.iter().map(|n| base_name(n)).collect();
+    let names = head.datasets.iter().map(|n| base_name(n)).collect();
     metadata.set(GENERAL_TYPE, Value::String(KIND.to_owned()));
     metadata.set(DATASETS, Value::Array(Array::String(names)));
-    metadata.set(CHUNK_COUNT, Value::U32(chunk_count));
-    metadata.set(CHUNK_SIZE, Value::U32(chunk_size));
+    metadata.set(CHUNK_COUNT, Value::U32(head.chunk_count));
+    metadata.set(CHUNK_SIZE, Value::U32(head.chunk_size));
+    metadata.set(STATS_SCHEMA, Value::Array(Array::String(SCHEMA.iter().collect())));
+    if let Some(origin) = head.origin {
+        origin.write(&mut metadata);
+    }
 
-    let mut specs = Vec::with_capacity(weights.len() * 3);
+    let mut specs = Vec::with_capacity(weights.len() * 4);
     for w in weights {
-        let mut push = |suffix: &str, n_cols: u64| {
+        let mut push = |suffix: &str, n_cols: u64, n_mat: u64| {
             // Trailing dimensions of 1 are not stored: a dense weight's tensors have one dimension.
-            let dims: &[u64] = if w.n_mat == 1 {
-                &[n_cols]
-            } else {
-                &[n_cols, w.n_mat]
-            };
+            let dims: &[u64] = if n_mat == 1 { &[n_cols] } else { &[n_cols, n_mat] };
             let shape = Shape::new(dims).ok_or_else(|| too_large(w))?;
             specs.push(TensorSpec::new(
                 format!("{}{suffix}", w.name),
@@ -298,11 +321,12 @@ pub(crate) fn layout(
             ));
             Ok::<_, Error>(())
         };
-        push(SUMS, w.n_cols)?;
-        push(COUNTS, 1)?;
+        push(SUMS, w.n_cols, w.n_mat)?;
+        push(COUNTS, 1, w.n_mat)?;
         if w.has_means {
-            push(MEANS, w.n_cols)?;
+            push(MEANS, w.n_cols, w.n_mat)?;
         }
+        push(STATS, SCHEMA.len() as u64, 1)?;
     }
     Ok(Layout::plan(&metadata, specs)?)
 }

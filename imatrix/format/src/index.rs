@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gguf::source::Source;
 
-use crate::{Error, Result, gguf_form, is_gguf, legacy};
+use crate::{Error, Origin, Result, gguf_form, is_gguf, legacy, prior};
 
 /// Columns that block formats give a scale of their own at least. If all of them count for nothing, the scale does not
 /// follow from anything.
@@ -56,6 +56,8 @@ pub struct Index {
     pub datasets: Vec<String>,
     /// Chunks seen; 0 if unknown.
     pub chunk_count: u32,
+    /// What it was made of; `None` where the file does not say.
+    pub origin: Option<Origin>,
 }
 
 impl Index {
@@ -81,18 +83,71 @@ impl Index {
 
     /// The mean squares of some of a weight's columns, counted over all its matrices; 1 in a matrix that saw nothing.
     /// `None` if the weight has no entry or fewer columns.
+    ///
+    /// # Errors
+    /// A failed read.
     pub fn mean_squares(&self, name: &str, columns: Range<u64>) -> Result<Option<Vec<f32>>> {
-        let Some(place) = self.entries.get(name).filter(|p| columns.end <= p.n_values) else {
+        let Some((place, mut out)) = self.sums(name, &columns)? else {
             return Ok(None);
         };
-        let mut out = vec![0.0; (columns.end - columns.start) as usize];
-        self.read(place, columns.start, &mut out)?;
         let per_count = place.per_count().max(1);
         for (i, v) in (columns.start..).zip(&mut out) {
             let count = place.counts[(i / per_count) as usize];
             *v = if count > 0 { *v / count as f32 } else { 1.0 };
         }
         Ok(Some(out))
+    }
+
+    /// As [`Index::mean_squares`], with a prior ([`crate::shrink`]): `means` are the weight's
+    /// [`Index::column_means`].
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn shrunk(
+        &self,
+        name: &str,
+        columns: Range<u64>,
+        means: &[f64],
+        prior: u32,
+    ) -> Result<Option<Vec<f32>>> {
+        let Some((place, mut out)) = self.sums(name, &columns)? else {
+            return Ok(None);
+        };
+        let per_count = place.per_count().max(1);
+        for (i, v) in (columns.start..).zip(&mut out) {
+            let count = place.counts[(i / per_count) as usize];
+            *v = prior::shrink(*v, count, means[(i % per_count) as usize], prior);
+        }
+        Ok(Some(out))
+    }
+
+    /// The mean square of each column over the tokens of all matrices of a weight, which have counts of their own.
+    /// `None` if there is no such weight, or none of its matrices saw a token.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn column_means(&self, name: &str) -> Result<Option<Vec<f64>>> {
+        let Some(place) = self.entries.get(name).filter(|p| p.counts.len() > 1) else {
+            return Ok(None);
+        };
+        let n_cols = place.per_count() as usize;
+        let mut means = prior::Means::new(n_cols);
+        let mut row = vec![0.0; n_cols];
+        for matrix in 0..place.counts.len() as u64 {
+            self.read(place, matrix * n_cols as u64, &mut row)?;
+            means.add(&row);
+        }
+        Ok(means.of(&place.counts))
+    }
+
+    /// Where a weight lies, and the sums of some of its columns.
+    fn sums(&self, name: &str, columns: &Range<u64>) -> Result<Option<(&Place, Vec<f32>)>> {
+        let Some(place) = self.entries.get(name).filter(|p| columns.end <= p.n_values) else {
+            return Ok(None);
+        };
+        let mut out = vec![0.0; (columns.end - columns.start) as usize];
+        self.read(place, columns.start, &mut out)?;
+        Ok(Some((place, out)))
     }
 
     /// Sums from value `first` on.

@@ -115,6 +115,7 @@ pub(crate) fn read(source: &dyn Source) -> Result<Imatrix> {
         datasets: trailer.datasets,
         chunk_count: trailer.chunk_count,
         chunk_size: 1,
+        origin: None,
     })
 }
 
@@ -136,6 +137,7 @@ pub(crate) fn index(source: Arc<dyn Source>) -> Result<Index> {
         entries,
         datasets: trailer.datasets,
         chunk_count: trailer.chunk_count,
+        origin: None,
     })
 }
 
@@ -243,6 +245,8 @@ pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path
     }
     let mut out = Vec::new();
     put_i32(&mut out, path, stored.len() as u64, "number of entries")?;
+    // No weight has seen more chunks than there are, also where a count was rounded up.
+    let mut most_chunks = u64::from(imatrix.chunk_count);
     for (name, e) in stored {
         check_entry(path, name, e)?;
         let n_chunks = e
@@ -252,6 +256,7 @@ pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path
             .max()
             .unwrap_or(0)
             .div_ceil(u64::from(imatrix.chunk_size.max(1)));
+        most_chunks = most_chunks.max(n_chunks);
         put_i32(&mut out, path, name.len() as u64, "length of a name")?;
         out.extend_from_slice(name.as_bytes());
         put_i32(&mut out, path, n_chunks, "number of chunks")?;
@@ -260,7 +265,7 @@ pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path
             out.extend_from_slice(&(mean * n_chunks as f32).to_le_bytes());
         }
     }
-    put_i32(&mut out, path, u64::from(imatrix.chunk_count), "number of chunks")?;
+    put_i32(&mut out, path, most_chunks, "number of chunks")?;
     let dataset = imatrix.datasets.last().map_or("", |d| base_name(d));
     if !dataset.is_empty() {
         put_i32(

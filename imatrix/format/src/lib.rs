@@ -10,8 +10,9 @@
 //!
 //! * GGUF: metadata `general.type` = `imatrix`, `imatrix.datasets`, `imatrix.chunk_count` and
 //!   `imatrix.chunk_size`, and for each weight the F32 tensors `NAME.in_sum2`, `NAME.counts` and, in newer
-//!   files, `NAME.in_sum`. Tensors with other suffixes (`.stats`) are derived data and are passed over. The
-//!   dataset key may be an array or a single string.
+//!   files, `NAME.in_sum` and `NAME.stats`. The last, like other suffixes, is derived data: it is written
+//!   ([`stats`]) and passed over by the reader. The dataset key may be an array or a single string. Keys of this
+//!   suite say what a matrix was made of ([`Origin`]); other readers pass them over.
 //! * Legacy (`.dat`): little-endian records of a name, a number of chunks and mean squares times that number,
 //!   with an optional trailer of chunk count and dataset. It has lost the token counts, the counts of single
 //!   experts and the plain sums; [`Imatrix::lost_in_legacy`] says so in words.
@@ -23,11 +24,16 @@
 //!
 //! [`Imatrix`] holds all values in memory; [`Index`] leaves them in the file and reads the columns that are asked for.
 //!
-//! The GGUF form is written without `.stats` and its `imatrix.stats_schema`: readers do not need them.
+//! Matrices of several texts are added up by [`Merger`]; experts that saw few tokens are pulled towards the mean of
+//! their tensor by [`shrink`].
 
 mod gguf_form;
 mod index;
 mod legacy;
+mod merge;
+mod origin;
+mod prior;
+pub mod stats;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,6 +41,9 @@ use std::path::Path;
 use gguf::source::Source;
 
 pub use index::{GROUP, Index, Place};
+pub use merge::Merger;
+pub use origin::{Origin, OriginModel};
+pub use prior::shrink;
 
 /// What can go wrong.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +58,12 @@ pub enum Error {
         /// The file.
         file: Box<str>,
         /// Object, place, expectation and finding.
+        what: Box<str>,
+    },
+    /// Matrices that cannot be merged.
+    #[error("{what}")]
+    Misfit {
+        /// The weight, what was expected and what was found.
         what: Box<str>,
     },
 }
@@ -72,8 +87,9 @@ pub struct Entry {
     pub sums: Vec<f32>,
     /// Sum of each column, laid out the same; empty where not recorded.
     pub means: Vec<f32>,
-    /// Tokens seen by each matrix (one for a dense weight, one an expert else). An entry of a legacy file has
-    /// a single count for all its matrices, in chunks.
+    /// Tokens seen by each matrix (one for a dense weight, one an expert else). The matrices of a weight without
+    /// experts (the heads of latent attention) share one count, and so do all those of an entry of a legacy file,
+    /// in chunks.
     pub counts: Vec<u64>,
 }
 
@@ -96,9 +112,9 @@ impl Entry {
 pub struct Weight<'a> {
     /// Full name.
     pub name: &'a str,
-    /// Columns of a matrix.
+    /// Columns that share a count: those of a matrix, or of all matrices where they have one count together.
     pub n_cols: u64,
-    /// Matrices: 1, or one an expert.
+    /// Counts: 1, or one an expert.
     pub n_mat: u64,
     /// Whether the plain sums are kept too.
     pub has_means: bool,
@@ -108,8 +124,14 @@ pub struct Weight<'a> {
 ///
 /// # Errors
 /// Weights whose sums make no file.
-pub fn gguf_bytes(weights: &[Weight<'_>], datasets: &[String]) -> Result<u64> {
-    Ok(gguf_form::layout(weights, datasets, 0, 0)?.total_bytes)
+pub fn gguf_bytes(weights: &[Weight<'_>], datasets: &[String], origin: Option<&Origin>) -> Result<u64> {
+    let head = gguf_form::Head {
+        datasets,
+        chunk_count: 0,
+        chunk_size: 0,
+        origin,
+    };
+    Ok(gguf_form::layout(weights, &head)?.total_bytes)
 }
 
 /// Bytes of the legacy form with these weights, if all of them see data.
@@ -128,6 +150,8 @@ pub struct Imatrix {
     pub chunk_count: u32,
     /// Tokens of a chunk; 1 for a legacy file, whose counts are chunks.
     pub chunk_size: u32,
+    /// What it was made of; the legacy form and other tools' files do not say.
+    pub origin: Option<Origin>,
 }
 
 impl Imatrix {
@@ -170,7 +194,30 @@ impl Imatrix {
         if means > 0 {
             lost.push(format!("the plain sums of {}", weights(means)));
         }
-        (!lost.is_empty()).then(|| lost.join(" and "))
+        let empty = self
+            .entries
+            .values()
+            .filter(|e| e.counts.iter().all(|c| *c == 0))
+            .count();
+        if empty > 0 {
+            lost.push(format!("{} that saw nothing", weights(empty)));
+        }
+        if self.datasets.len() > 1 {
+            lost.push(format!(
+                "the names of {} of {} texts",
+                self.datasets.len() - 1,
+                self.datasets.len()
+            ));
+        }
+        if self.origin.is_some() {
+            lost.push("what it was made of".to_owned());
+        }
+        let last = lost.pop()?;
+        Some(if lost.is_empty() {
+            last
+        } else {
+            format!("{} and {last}", lost.join(", "))
+        })
     }
 }
 

@@ -126,8 +126,15 @@ impl Planner<'_> {
 
 impl Plan {
     /// Sums up what the matrix covers; a matrix that covers nothing is of another model.
-    pub(super) fn look_at_importance(&mut self, guide: Option<&Guide>) {
+    pub(super) fn look_at_importance(&mut self, guide: Option<&Guide>, strict: bool) {
         let Some(guide) = guide else { return };
+        for doubt in &guide.doubts {
+            if strict {
+                self.problems.input(format!("{doubt} (`--strict`)"));
+            } else {
+                self.warnings.push(doubt.clone());
+            }
+        }
         let used = || self.steps.iter().filter(|s| s.coverage != Coverage::Unused);
         let lacks = |s: &&Step| matches!(s.coverage, Coverage::Missing | Coverage::Neutral);
         let missing: Vec<_> = used().filter(lacks).collect();
@@ -174,6 +181,15 @@ impl Plan {
             let Coverage::Found(found) = &step.coverage else {
                 continue;
             };
+            if found.n_from_mean > 0 {
+                notes.push(format!(
+                    "tensor `{}`: {} of its {} saw no token and have the mean of all (`--prior {}`)",
+                    step.name,
+                    found.n_from_mean,
+                    count(found.n_counts as u64, "expert"),
+                    guide.prior().unwrap_or_default()
+                ));
+            }
             if found.zero_groups > 0 {
                 notes.push(format!(
                     "tensor `{}`: {} of 16 columns count for nothing in the importance matrix and get a small weight",

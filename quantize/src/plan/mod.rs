@@ -183,7 +183,7 @@ impl Plan {
         let matches = planner.policy.matches().to_vec();
         this.look_at_rules(&wish, &matches, request.strict);
         this.look_at_fallbacks(request.strict);
-        this.look_at_importance(guide);
+        this.look_at_importance(guide, request.strict);
         if !request.prune.is_empty() {
             let gone = request.prune.iter().map(u32::to_string).collect::<Vec<_>>();
             this.notes.push(format!("layers left out: {}", gone.join(", ")));

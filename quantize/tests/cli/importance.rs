@@ -3,7 +3,7 @@
 
 use gguf::{GgufFile, Value};
 use gguf_blocks::{Importance, registry};
-use gguf_imatrix_format::Imatrix;
+use gguf_imatrix_format::{Imatrix, Origin, OriginModel};
 use serde_json::Value as Json;
 
 use crate::fixture::*;
@@ -353,5 +353,181 @@ fn the_other_layout_of_latent_attention() {
             "`blk.0.ffn_up.weight`: [256, 64] needs 256",
             "another model",
         ],
+    );
+}
+
+/// The values of latent attention apart: each head has its own, with one count for all.
+#[test]
+fn heads_that_share_a_count_have_importance_of_their_own() {
+    let f = Fixture::new();
+    f.put("apart.gguf", &latent(true));
+    let mut m = imatrix(256);
+    m.entries = [
+        ("blk.0.attn_k_b.weight".to_owned(), entry(sums(1024), &[2])),
+        ("blk.0.attn_v_b.weight".to_owned(), entry(sums(1024), &[2])),
+    ]
+    .into();
+    f.matrix("m", &m);
+    f.succeeds("--imatrix m apart.gguf o Q4_K_M");
+    let half: Vec<f32> = sums(1024).iter().map(|s| s / 2.0).collect();
+    let heads: Vec<&[f32]> = half.chunks(256).collect();
+    for (name, rows) in [("blk.0.attn_k_b.weight", 64), ("blk.0.attn_v_b.weight", 32)] {
+        let (type_name, bytes) = f.tensor("o", name);
+        assert!(bytes == encoded(&type_name, &[256, rows, 4], &heads), "{name}");
+    }
+}
+
+#[test]
+fn a_prior_pulls_experts_to_the_mean_of_their_tensor() {
+    let f = Fixture::new();
+    let matrix = with_experts(Some(&[4, 0]));
+    f.matrix("m", &matrix);
+    let text = f.succeeds("--prior 8 --imatrix m in.gguf o IQ2_XXS");
+    assert!(
+        text.contains("1 of its 2 experts saw no token and have the mean of all (`--prior 8`)"),
+        "{text}"
+    );
+    let means: Vec<f32> = sums(512)
+        .chunks(256)
+        .next()
+        .unwrap()
+        .iter()
+        .map(|s| s / 4.0)
+        .collect();
+    let all = sums(512);
+    let column = |c: usize| (f64::from(all[c]) + f64::from(all[256 + c])) / 4.0;
+    let shrunk = |expert: usize, count: u64| {
+        let of = |c: usize| gguf_imatrix_format::shrink(all[expert * 256 + c], count, column(c), 8);
+        (0..256).map(of).collect::<Vec<f32>>()
+    };
+    let (first, second) = (shrunk(0, 4), shrunk(1, 0));
+    assert_ne!(first, means);
+    assert!(f.tensor("o", UP).1 == encoded("IQ2_XXS", &[256, 288, 2], &[&first, &second]));
+    let file = GgufFile::open(&f.path("o")).unwrap();
+    let recipe = file
+        .metadata
+        .string("quantize.recipe")
+        .unwrap()
+        .unwrap()
+        .to_owned();
+    assert!(recipe.contains(" --prior 8"), "{recipe}");
+
+    // The same from a matrix that has the prior in it.
+    let mut baked = matrix.clone();
+    assert_eq!(baked.bake_prior(8), 1);
+    f.matrix("baked", &baked);
+    f.succeeds("--imatrix baked in.gguf b IQ2_XXS");
+    let distance = |a: &[u8], b: &[u8]| a.iter().zip(b).filter(|(x, y)| x != y).count();
+    let (a, b) = (f.tensor("o", UP).1, f.tensor("b", UP).1);
+    // Sums are rounded to F32 once more on the way.
+    assert!(
+        distance(&a, &b) * 100 <= a.len(),
+        "{} of {}",
+        distance(&a, &b),
+        a.len()
+    );
+
+    matrix.write_legacy(&f.path("m.dat"), false, &[]).unwrap();
+    f.refuses(
+        "--prior 8 --imatrix m.dat in.gguf x Q4_K_M",
+        1,
+        &["m.dat", "`--prior` needs counts of single experts"],
+    );
+    f.refuses("--prior 0 --imatrix m in.gguf x Q4_K_M", 2, &["--prior"]);
+}
+
+/// A model whose router has gating function `gating`, if any, and whose norms begin at element `first`.
+fn routed(gating: Option<u32>, norm: u64) -> Vec<u8> {
+    let mut pairs: Vec<(String, Value)> = [
+        ("block_count", 1_u32),
+        ("context_length", 64),
+        ("embedding_length", 256),
+        ("feed_forward_length", 288),
+        ("attention.head_count", 4),
+        ("attention.head_count_kv", 4),
+        ("expert_count", 2),
+        ("expert_used_count", 1),
+        ("expert_feed_forward_length", 288),
+        ("vocab_size", 64),
+    ]
+    .map(|(key, n)| (format!("glm4moe.{key}"), n.into()))
+    .into();
+    pairs.push(("general.architecture".to_owned(), "glm4moe".into()));
+    pairs.push((
+        "glm4moe.attention.layer_norm_rms_epsilon".to_owned(),
+        Value::F32(1e-6),
+    ));
+    pairs.extend(gating.map(|n| ("glm4moe.expert_gating_func".to_owned(), n.into())));
+    let pairs: Vec<(&str, Value)> = pairs.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
+    built(
+        &pairs,
+        &[
+            ("blk.0.attn_norm.weight", &[norm]),
+            ("blk.0.attn_v.weight", &[256, 32]),
+            (UP, &[256, 288, 2]),
+        ],
+    )
+}
+
+#[test]
+fn a_matrix_of_other_settings_or_another_model_is_told() {
+    let f = Fixture::new();
+    f.put("softmax.gguf", &routed(Some(1), 256));
+    f.put("sigmoid.gguf", &routed(Some(2), 256));
+    f.put("other.gguf", &routed(Some(2), 128));
+    let made = |name: &str| {
+        let identity = gguf_models::Identity::of(&GgufFile::open(&f.path(name)).unwrap()).unwrap();
+        let mut m = imatrix(256);
+        m.origin = Some(Origin {
+            model: Some(OriginModel {
+                architecture: identity.architecture,
+                fingerprint: identity.fingerprint,
+                settings: identity.settings,
+            }),
+            texts: vec![],
+            tool: "test".to_owned(),
+        });
+        f.matrix("m", &m);
+    };
+    let key = "key `glm4moe.expert_gating_func` was 1 and is 2 in the model to encode";
+    made("softmax.gguf");
+    let text = f.succeeds("--imatrix m sigmoid.gguf o Q4_K_M --force");
+    assert!(
+        text.contains("warning: importance matrix `m` was made with other settings"),
+        "{text}"
+    );
+    assert!(text.contains(key) && !text.contains("another model"), "{text}");
+    f.refuses(
+        "--strict --imatrix m sigmoid.gguf x Q4_K_M",
+        1,
+        &[key, "(`--strict`)"],
+    );
+    // What is set for the output counts.
+    let put_right = "--override-kv glm4moe.expert_gating_func=int";
+    f.refuses(
+        &format!("--strict {put_right}:2 --imatrix m softmax.gguf x Q4_K_M"),
+        1,
+        &[key],
+    );
+    f.succeeds(&format!(
+        "--strict {put_right}:1 --imatrix m sigmoid.gguf o Q4_K_M --force"
+    ));
+    // The same model says nothing, whatever its types.
+    f.succeeds("softmax.gguf half.gguf BF16");
+    for name in ["softmax.gguf", "half.gguf"] {
+        let text = f.succeeds(&format!("--strict --imatrix m {name} o Q4_K_M --force"));
+        assert!(!text.contains("was made with"), "{text}");
+    }
+    made("sigmoid.gguf");
+    let text = f.succeeds("--imatrix m other.gguf o Q4_K_M --force");
+    assert!(
+        text.contains("another model of this architecture: its norms differ"),
+        "{text}"
+    );
+    f.refuses("--strict --imatrix m other.gguf x Q4_K_M", 1, &["norms differ"]);
+    f.refuses(
+        "--strict --imatrix m in.gguf x Q4_K_M",
+        1,
+        &["expected architecture `llama`, found `glm4moe`"],
     );
 }

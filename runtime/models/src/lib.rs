@@ -20,7 +20,8 @@
 //! - the **forward pass** as a [`spec::ModelSpec`], plain data that the runtime interprets.
 //!
 //! Beside that the crate has tables that all programs share: [`component`], which part of a model a tensor belongs to,
-//! whatever the architecture; [`attributes`], what the metadata of any architecture say; [`keys`], the types of the
+//! whatever the architecture; [`identity`], what tells a model apart whatever its tensor types; [`attributes`], what
+//! the metadata of any architecture say; [`keys`], the types of the
 //! format's keys; [`file_type`], the names that people ask for (`Q4_K_M`); [`vocab`], how each pre-tokenizer cuts text.
 //!
 //! The crate knows no kernels, opens no files of its own and runs no code of a checkpoint. It refuses an
@@ -36,6 +37,7 @@ mod error;
 pub mod file_type;
 pub mod hf;
 pub mod hparams;
+pub mod identity;
 pub mod keys;
 pub mod names;
 pub mod spec;
@@ -46,5 +48,6 @@ pub use check::check;
 pub use component::Component;
 pub use error::{Error, Result};
 pub use hparams::HParams;
+pub use identity::Identity;
 pub use names::{Part, Role};
 pub use spec::LayerSpec;

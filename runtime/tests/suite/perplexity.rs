@@ -386,12 +386,10 @@ fn layer_by_layer_gives_the_same_results() {
         matrix_type: "Q8_0",
         ..Tiny::new()
     });
-    let other = work.dir.path().join("other.gguf");
-    std::fs::write(&other, write(&Tiny::new())).unwrap();
-    let other = other.to_str().unwrap();
+    Tiny::new().write(&work.path("other.gguf"));
     for more in [
         &["-b", "12", "-ub", "5"][..],
-        &["--compare", other],
+        &["--compare", "other.gguf"],
         &["--ppl-stride", "8"],
     ] {
         let usual = ok(&work.perplexity(more));

@@ -241,6 +241,40 @@ fn the_importance_matrix_is_the_reference_s() {
         let error = (diff / norm).sqrt();
         assert!(error <= 5e-3, "{name}: relative L2 error {error}");
     }
+    // It knows its model, also in another type; another tool's matrix says nothing.
+    let origin = found.origin.expect("the matrix says what it was made of");
+    assert_eq!(origin.texts.len(), 1);
+    assert!(golden.origin.is_none());
+    let eight = work.quantized("Q8_0", true);
+    for model in [&bf16, &eight] {
+        let args = [
+            "--dry-run",
+            "--strict",
+            "--allow-requantize",
+            "--imatrix",
+            s(&out),
+            s(model),
+        ];
+        run_ok(
+            "gguf-quantize",
+            &[&args[..], &[s(&work.path("none.gguf")), "Q4_K_M"]].concat(),
+        );
+    }
+    let other = work.path("other.gguf");
+    let key = "qwen3moe.expert_used_count=int:3";
+    run_ok(
+        "gguf-quantize",
+        &["--override-kv", key, s(&bf16), s(&other), "COPY"],
+    );
+    let refused = run(
+        "gguf-quantize",
+        &["--dry-run", "--strict", "--imatrix", s(&out), s(&other), "Q4_K_M"],
+    );
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        text.contains("key `qwen3moe.expert_used_count` was 2 and is 3"),
+        "{text}"
+    );
 }
 
 #[test]

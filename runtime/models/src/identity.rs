@@ -1,0 +1,334 @@
+//! What tells a model apart, in a way that quantizing it leaves alone.
+//!
+//! Measurements of a model, such as an importance matrix, are made with one file of it and used with another: of other
+//! tensor types, split otherwise, with the other layout of latent attention, with or without the layers that predict
+//! further tokens. Norms are one-dimensional and stay F32 in all of them, so their values are the [`Identity`]'s
+//! fingerprint. Beside it stand the settings that the forward pass honours: the same weights with another gating
+//! function are another model as far as measurements go.
+
+use gguf::{Array, GgufFile, Metadata, TensorInfo, Value, digest::Digest};
+
+use crate::arch::{self, Architecture};
+use crate::component::{Component, split_layer};
+use crate::hparams::{self, HParams};
+use crate::spec::ModelSpec;
+use crate::{Error, Result};
+
+/// Keys that a description reads and that change no number of a forward pass.
+const NO_NUMBERS: &[&str] = &["context_length", "vocab_size"];
+
+/// Elements of a norm at most; more are no norm of any model.
+const MAX_NORM: u64 = 1 << 24;
+
+/// Elements of an array, and bytes of a text, that a setting shows; of longer ones it has a digest.
+const MAX_SHOWN: usize = 64;
+
+/// What tells a model apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Value of `general.architecture`; empty if there is none.
+    pub architecture: String,
+    /// SHA-256, in hexadecimal digits, of the architecture and of names and F32 values of the norms, by name; without
+    /// those of layers that predict further tokens.
+    pub fingerprint: String,
+    /// `key=value` of the keys that the architecture's forward pass honours, sorted. Long arrays are a digest. For an
+    /// architecture that this build does not describe, all keys of it.
+    pub settings: Vec<String>,
+}
+
+/// A setting in which two models differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The key.
+    pub key: String,
+    /// Its value among the settings that were compared; `None` if they lack the key.
+    pub given: Option<String>,
+    /// Its value in the metadata; `None` if they lack the key.
+    pub found: Option<String>,
+}
+
+impl Identity {
+    /// Reads the norms of a file, whatever its tensor types and wherever its bytes come from.
+    ///
+    /// # Errors
+    /// A failed read; an architecture that is no string.
+    pub fn of(file: &GgufFile) -> Result<Self> {
+        let architecture = file.metadata.string(gguf::key::ARCHITECTURE)?.unwrap_or_default();
+        Ok(Self {
+            architecture: architecture.to_owned(),
+            fingerprint: fingerprint(file, architecture)?.to_string(),
+            settings: settings(architecture, &file.metadata),
+        })
+    }
+}
+
+fn fingerprint(file: &GgufFile, architecture: &str) -> Result<Digest> {
+    let count = |key: &str| {
+        file.metadata
+            .uint(&format!("{architecture}.{key}"))
+            .ok()
+            .flatten()
+    };
+    let n_layers = count("block_count").unwrap_or(u64::MAX);
+    let n_main = n_layers.saturating_sub(count("nextn_predict_layers").unwrap_or(0));
+    let is_main = |t: &TensorInfo| split_layer(&t.name).is_none_or(|(i, _)| u64::from(i) < n_main);
+    let mut text = format!("{architecture}\n").into_bytes();
+    for t in file.by_name() {
+        let is_norm = Component::of(&t.name) == Component::Norm && t.shape.dims().len() == 1;
+        if is_norm && t.shape.n_elems() <= MAX_NORM && is_main(t) {
+            text.extend(format!("{} {}\n", t.name, t.shape.n_elems()).bytes());
+            text.extend(values(file, t)?);
+        }
+    }
+    Ok(Digest::of(&text))
+}
+
+/// A tensor's values as little-endian F32; nothing of a type that cannot be decoded.
+fn values(file: &GgufFile, tensor: &TensorInfo) -> Result<Vec<u8>> {
+    let bytes = file.tensor_bytes(tensor)?;
+    let n = tensor.shape.n_elems() as usize;
+    let mut values = vec![0.0; n];
+    let Some(format) = tensor.format() else {
+        return Ok(Vec::new());
+    };
+    let fits = format.geometry.tensor_bytes(n as u64, 1) == Some(bytes.len() as u64);
+    if !fits || format.decode_rows(n, &bytes, &mut values).is_none() {
+        return Ok(Vec::new());
+    }
+    Ok(values.into_iter().flat_map(f32::to_le_bytes).collect())
+}
+
+fn settings(architecture: &str, metadata: &Metadata) -> Vec<String> {
+    let known = arch::by_name(architecture).ok();
+    let line = |(key, value): (&str, &Value)| {
+        let own = key.strip_prefix(architecture)?.strip_prefix('.')?;
+        let is_honoured = known.is_none_or(|a| hparams::read_by(a).iter().any(|row| row.key == own));
+        (is_honoured && !NO_NUMBERS.contains(&own)).then(|| format!("{key}={}", shown(value)))
+    };
+    let mut lines: Vec<String> = metadata.iter().filter_map(line).collect();
+    lines.sort();
+    lines
+}
+
+/// The settings in which the model that `metadata` describe differs from the one that `given` was taken from. A key
+/// that only one of them has, with the value that is usual without it, is no difference, nor are others that come out
+/// as the same forward pass.
+pub fn differences(given: &[String], metadata: &Metadata) -> Vec<Difference> {
+    let Ok(Some(architecture)) = metadata.string(gguf::key::ARCHITECTURE) else {
+        return Vec::new();
+    };
+    let found = settings(architecture, metadata);
+    let value = |lines: &[String], key: &str| {
+        let pairs = lines.iter().filter_map(|line| line.split_once('='));
+        let mut values = pairs.filter(|(k, _)| *k == key).map(|(_, v)| v.to_owned());
+        values.next()
+    };
+    let lines = given.iter().chain(&found);
+    let mut keys: Vec<&str> = lines
+        .filter_map(|line| line.split_once('='))
+        .map(|(k, _)| k)
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let all: Vec<Difference> = keys
+        .into_iter()
+        .map(|key| Difference {
+            key: key.to_owned(),
+            given: value(given, key),
+            found: value(&found, key),
+        })
+        .filter(|d| d.given != d.found)
+        .collect();
+    let Ok(arch) = arch::by_name(architecture) else {
+        return all;
+    };
+    let Ok(own) = forward(arch, metadata) else {
+        return all;
+    };
+    let is_same = |differences: &[Difference]| {
+        let other = with(metadata, differences)?;
+        Some(forward(arch, &other).ok()? == own)
+    };
+    if is_same(&all) == Some(true) {
+        return Vec::new();
+    }
+    // Keys that change nothing on their own are told only if no other is there to tell of.
+    let alone = |d: &&Difference| is_same(std::slice::from_ref(*d)) != Some(true);
+    let telling: Vec<Difference> = all.iter().filter(alone).cloned().collect();
+    if telling.is_empty() { all } else { telling }
+}
+
+/// The metadata with the values that were given; `None` if one of them is only known by its digest.
+fn with(metadata: &Metadata, differences: &[Difference]) -> Option<Metadata> {
+    let mut out = metadata.clone();
+    for d in differences {
+        match &d.given {
+            Some(text) => out.set(d.key.as_str(), parsed(text)?),
+            None => drop(out.remove(&d.key)),
+        }
+    }
+    Some(out)
+}
+
+/// The forward pass, without what changes no number of it.
+fn forward(arch: &Architecture, metadata: &Metadata) -> Result<ModelSpec, Error> {
+    let mut spec = arch.model(&HParams::from_gguf(arch.name, metadata)?)?;
+    (spec.n_vocab, spec.n_ctx_train) = (0, 0);
+    Ok(spec)
+}
+
+/// A value as text; [`parsed`] reads it back.
+fn shown(value: &Value) -> String {
+    let digest = || format!("sha256:{}", Digest::of(&value.to_bytes()));
+    match value {
+        Value::String(s) if s.len() > MAX_SHOWN => digest(),
+        Value::String(s) => s.clone(),
+        Value::Bool(v) => v.to_string(),
+        Value::F32(v) => format!("{v:?}"),
+        Value::F64(v) => format!("{:?}", *v as f32),
+        Value::I8(v) => v.to_string(),
+        Value::I16(v) => v.to_string(),
+        Value::I32(v) => v.to_string(),
+        Value::I64(v) => v.to_string(),
+        Value::Array(array) if array.len() > MAX_SHOWN => digest(),
+        Value::Array(array) => match (array, array.to_uints()) {
+            (_, Some(numbers)) => format!("{numbers:?}"),
+            (Array::F32(v), _) => format!("{v:?}"),
+            (Array::Bool(v), _) => format!("{v:?}"),
+            _ => digest(),
+        },
+        other => other.to_uint().map_or_else(digest, |n| n.to_string()),
+    }
+}
+
+/// The value that a text stands for, unless it is a digest.
+fn parsed(text: &str) -> Option<Value> {
+    if text.starts_with("sha256:") {
+        return None;
+    }
+    if let Some(items) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
+        let items: Vec<&str> = items.split(", ").filter(|item| !item.is_empty()).collect();
+        let numbers = |items: &[&str]| items.iter().map(|i| i.parse().ok()).collect::<Option<Vec<u32>>>();
+        let flags = |items: &[&str]| {
+            items
+                .iter()
+                .map(|i| i.parse().ok())
+                .collect::<Option<Vec<bool>>>()
+        };
+        let floats = |items: &[&str]| items.iter().map(|i| i.parse().ok()).collect::<Option<Vec<f32>>>();
+        return numbers(&items)
+            .map(Array::U32)
+            .or_else(|| flags(&items).map(Array::Bool))
+            .or_else(|| floats(&items).map(Array::F32))
+            .map(Value::Array);
+    }
+    let value = text.parse().map(Value::Bool);
+    let value = value.or_else(|_| text.parse().map(Value::U32));
+    let value = value.or_else(|_| text.parse().map(Value::I64));
+    let value = value.or_else(|_| text.parse().map(Value::F32));
+    Some(value.unwrap_or_else(|_| Value::String(text.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(extra: &[(&str, Value)]) -> Metadata {
+        let mut m = Metadata::new();
+        m.set("general.architecture", "deepseek2".into());
+        m.set("general.name", "a name".into());
+        for (key, value) in [
+            ("block_count", 3_u32),
+            ("context_length", 512),
+            ("embedding_length", 64),
+            ("feed_forward_length", 128),
+            ("attention.head_count", 4),
+            ("attention.head_count_kv", 1),
+            ("attention.kv_lora_rank", 32),
+            ("attention.key_length", 48),
+            ("attention.value_length", 32),
+            ("attention.key_length_mla", 32),
+            ("attention.value_length_mla", 16),
+            ("rope.dimension_count", 16),
+            ("leading_dense_block_count", 1),
+            ("expert_count", 4),
+            ("expert_used_count", 2),
+            ("expert_feed_forward_length", 32),
+            ("expert_shared_count", 1),
+            ("vocab_size", 100),
+        ] {
+            m.set(format!("deepseek2.{key}"), value.into());
+        }
+        m.set(
+            "deepseek2.attention.layer_norm_rms_epsilon",
+            Value::F32(0.000_001),
+        );
+        for (key, value) in extra {
+            m.set(format!("deepseek2.{key}"), value.clone());
+        }
+        m
+    }
+
+    fn told(given: &Metadata, found: &Metadata) -> Vec<(String, Option<String>, Option<String>)> {
+        let all = differences(&settings("deepseek2", given), found).into_iter();
+        all.map(|d| (d.key, d.given, d.found)).collect()
+    }
+
+    #[test]
+    fn settings_are_what_the_forward_pass_honours() {
+        let all = settings("deepseek2", &metadata(&[]));
+        assert!(all.is_sorted());
+        assert!(all.contains(&"deepseek2.attention.layer_norm_rms_epsilon=1e-6".to_owned()));
+        assert!(all.contains(&"deepseek2.expert_used_count=2".to_owned()));
+        let none = ["general.", "context_length", "vocab_size"];
+        assert!(
+            none.iter()
+                .all(|part| all.iter().all(|line| !line.contains(part)))
+        );
+    }
+
+    #[test]
+    fn a_gating_function_that_was_put_right_is_told() {
+        let softmax = metadata(&[("expert_gating_func", Value::U32(1))]);
+        let sigmoid = metadata(&[("expert_gating_func", Value::U32(2))]);
+        let (key, text) = ("deepseek2.expert_gating_func".to_owned(), |s: &str| {
+            Some(s.to_owned())
+        });
+        assert_eq!(told(&softmax, &sigmoid), [(key.clone(), text("1"), text("2"))]);
+        assert_eq!(told(&metadata(&[]), &sigmoid), [(key.clone(), None, text("2"))]);
+        assert_eq!(told(&sigmoid, &metadata(&[])), [(key, text("2"), None)]);
+    }
+
+    #[test]
+    fn what_comes_out_the_same_is_no_difference() {
+        let plain = metadata(&[]);
+        let usual = metadata(&[
+            ("expert_gating_func", Value::U32(1)),
+            ("expert_weights_scale", Value::F32(1.0)),
+            ("context_length", Value::U32(4096)),
+        ]);
+        assert_eq!(told(&plain, &usual), []);
+        assert_eq!(told(&usual, &plain), []);
+        let more = metadata(&[
+            ("expert_weights_scale", Value::F32(2.5)),
+            ("expert_gating_func", Value::U32(1)),
+        ]);
+        assert_eq!(told(&plain, &more).len(), 1);
+    }
+
+    #[test]
+    fn values_come_back_from_their_text() {
+        for value in [
+            Value::U32(7),
+            Value::F32(0.1),
+            Value::F32(10_000.0),
+            Value::Bool(true),
+            Value::String("yarn".to_owned()),
+            vec![1_u32, 2].into(),
+            vec![0.5_f32, 7.0].into(),
+        ] {
+            assert_eq!(parsed(&shown(&value)), Some(value));
+        }
+        assert_eq!(parsed(&shown(&vec![0_u32; 100].into())), None);
+    }
+}
