@@ -14,10 +14,10 @@ use gguf_runtime::options::{ChunkArgs, LoadArgs};
 pub(crate) struct Args {
     /// Model
     #[arg(short, long, value_name = "GGUF")]
-    pub(crate) model: PathBuf,
+    pub(crate) model: Option<PathBuf>,
     /// Calibration text: a file of UTF-8, at most 1 GiB
-    #[arg(short, long, value_name = "TEXT")]
-    pub(crate) file: PathBuf,
+    #[arg(short, long, value_name = "TEXT", requires = "model")]
+    pub(crate) file: Option<PathBuf>,
     /// Where the matrix goes
     #[arg(
         short,
@@ -30,12 +30,42 @@ pub(crate) struct Args {
     /// Form of the file; `dat` loses the counts of single experts and the plain sums
     #[arg(long, value_enum, default_value_t = Form::Gguf)]
     pub(crate) output_format: Form,
+    /// Add the sums of other matrices to those of the run (repeatable)
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(crate) in_file: Vec<PathBuf>,
     /// Collect for the output matrix too
     #[arg(long)]
     pub(crate) process_output: bool,
+    /// Show every expert every token, or this share of the tokens; the model's own output stays as it is routed
+    #[arg(long, value_name = "SHARE", num_args = 0..=1, default_missing_value = "1", value_parser = parse_share)]
+    pub(crate) all_experts: Option<f64>,
     /// Do not compute perplexity
     #[arg(long)]
     pub(crate) no_ppl: bool,
+    /// Read special tokens where the text spells them
+    #[arg(long)]
+    pub(crate) parse_special: bool,
+    /// Leave out the first N chunks of the text
+    #[arg(long, alias = "chunk", value_name = "N", default_value_t = 0)]
+    pub(crate) from_chunk: usize,
+    /// Write a checkpoint, `OUT.checkpoint`, every N chunks; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) output_frequency: usize,
+    /// Write the matrix so far, `OUT.at_CHUNK`, every N chunks; 0 for never
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) save_frequency: usize,
+    /// Go on from the checkpoint of a run that was stopped
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Fail, with the matrix written, where an expert saw fewer tokens
+    #[arg(long, value_name = "N")]
+    pub(crate) min_expert_tokens: Option<u64>,
+    /// Run the model alone, to measure what collection costs; nothing is written
+    #[arg(long, hide = true, conflicts_with_all = ["resume", "in_file", "all_experts", "process_output"])]
+    pub(crate) no_collect: bool,
+    /// Print the summary as JSON, in place of running values
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) chunks: ChunkArgs,
     #[command(flatten)]
@@ -59,25 +89,49 @@ pub(crate) enum Form {
 /// are compared with.
 const MIN_CTX: usize = 16;
 
+fn parse_share(text: &str) -> std::result::Result<f64, String> {
+    let share = text.parse().ok().filter(|s| *s > 0.0 && *s <= 1.0);
+    share.ok_or_else(|| format!("expected a number above 0 and up to 1, found `{text}`"))
+}
+
+/// The files that a run needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunFiles<'a> {
+    pub(crate) model: &'a Path,
+    pub(crate) text: &'a Path,
+}
+
 impl Args {
+    /// The files of a run.
+    pub(crate) fn run_files(&self) -> Result<RunFiles<'_>> {
+        let missing = |what| Failure::Usage(format!("expected {what}, found none; see `--help`"));
+        Ok(RunFiles {
+            model: self
+                .model
+                .as_deref()
+                .ok_or_else(|| missing("a model behind `-m`"))?,
+            text: self
+                .file
+                .as_deref()
+                .ok_or_else(|| missing("a calibration text behind `-f`"))?,
+        })
+    }
+
     /// The calibration text.
-    pub(crate) fn text(&self) -> Result<String> {
+    pub(crate) fn text(&self, files: RunFiles<'_>) -> Result<String> {
         let n_ctx = self.chunks.n_ctx();
         if n_ctx < MIN_CTX {
             return Err(Failure::Usage(format!(
                 "context: expected at least {MIN_CTX} tokens, found {n_ctx}"
             )));
         }
-        gguf_cli::read_text(&self.file)
+        gguf_cli::read_text(files.text)
     }
+}
 
+impl RunFiles<'_> {
     /// The name that the text goes by in the matrix: without folders.
     pub(crate) fn dataset(&self) -> String {
-        base_name(&self.file.to_string_lossy()).to_owned()
-    }
-
-    /// Files that the output must not replace.
-    pub(crate) fn inputs(&self) -> [&Path; 2] {
-        [&self.model, &self.file]
+        base_name(&self.text.to_string_lossy()).to_owned()
     }
 }

@@ -19,9 +19,14 @@
 //! reported; they are stored with the counts they have.
 
 mod args;
+mod checkpoint;
 mod collect;
 mod coverage;
+mod fault;
+mod output;
 mod run;
+mod sums;
+mod talk;
 
 /// The program.
 pub fn main() -> std::process::ExitCode {

@@ -1,10 +1,13 @@
-//! Every checkpoint beside the project, converted to F32, against the logits that Hugging Face's code computes from it.
+//! Every checkpoint beside the project, converted to F32, against the logits that Hugging Face's code computes from it;
+//! and that importance is collected of all its weights.
 
 use std::path::{Path, PathBuf};
 
 use gguf_runtime::{Compute, KvType, Model, Session, Settings, Token};
 use safetensors::SafeTensors;
 use suite_tests::{run_ok, shared};
+
+use crate::importance;
 
 /// Relative L2 error of logits.
 const TOLERANCE: f64 = 1e-4;
@@ -119,7 +122,7 @@ fn compare(name: &str, file: &Path, golden: &Golden, compute: Compute) -> Option
 }
 
 #[test]
-fn logits_are_those_of_the_checkpoint() {
+fn checkpoints_have_their_logits_and_all_weights_are_collected() {
     let tmp = tempfile::tempdir().expect("a folder");
     let mut wrong = Vec::new();
     for dir in checkpoints() {
@@ -136,6 +139,7 @@ fn logits_are_those_of_the_checkpoint() {
         let file = path("");
         convert(&file, "f32");
         wrong.extend(compare(&name, &file, &golden, Compute::Fast));
+        wrong.extend(importance::uncovered(&name, &file));
         // Blocks of 4 bits that are kept hold the same numbers.
         if name.contains("fp4") {
             let kept = path("-kept");
@@ -161,6 +165,7 @@ fn logits_are_those_of_the_checkpoint() {
                 &golden,
                 Compute::Fast,
             ));
+            wrong.extend(importance::between_layouts(&name, &file, &expanded));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

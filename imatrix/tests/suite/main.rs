@@ -1,0 +1,8 @@
+//! The program against the reference's matrix, against itself, and on bad input.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+mod golden;
+mod resume;
+mod runs;
