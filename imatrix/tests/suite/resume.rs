@@ -6,10 +6,17 @@ use std::process::{Command, Stdio};
 
 use crate::common::{DATA, model, run};
 
-/// Arguments of a run of 12 chunks with a checkpoint behind each.
+/// Arguments of a run of 12 chunks with a checkpoint behind each; `more` stands in place of options of these.
 fn args<'a>(model: &'a str, text: &'a str, out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let mut args = vec!["-m", model, "-f", text, "-o", out, "-c", "64", "-b", "64"];
-    args.extend(["--chunks", "12", "--output-frequency", "1", "--quiet"]);
+    let pairs = [
+        ["-m", model],
+        ["-f", text],
+        ["-c", "64"],
+        ["-b", "64"],
+        ["--chunks", "12"],
+    ];
+    let mut args = vec!["-o", out, "--output-frequency", "1", "--quiet"];
+    args.extend(pairs.iter().filter(|p| !more.contains(&p[0])).flatten());
     args.extend(more);
     args
 }
@@ -80,7 +87,7 @@ fn checkpoints_of_other_runs_and_damaged_ones_are_refused() {
     let out = dir.path().join("out");
     let out = out.to_str().unwrap();
     let checkpoint = dir.path().join("out.checkpoint");
-    kill_behind(&args(model, &text, out, &[]), "[2]", &checkpoint);
+    kill_behind(&args(model, &text, out, &[]), "[3]", &checkpoint);
     let refuses = |more: &[&str], part: &str| {
         let done = run(&args(model, &text, out, &[&["--resume"], more].concat()));
         let talk = String::from_utf8(done.stderr).unwrap();
