@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};
 use gguf_imatrix_format::base_name;
-use gguf_runtime::options::{ChunkArgs, LoadArgs};
+use gguf_runtime::options::{ChunkArgs, LoadArgs, OrderArgs};
 
 use crate::compare::CompareArgs;
 use crate::convert::ConvertArgs;
@@ -20,16 +20,10 @@ pub(crate) struct Args {
     pub(crate) command: Option<Command>,
     /// Model
     #[arg(short, long, value_name = "GGUF")]
-    model: Option<PathBuf>,
+    pub(crate) model: Option<PathBuf>,
     /// Calibration text: a file of UTF-8, at most 1 GiB
     #[arg(short, long, value_name = "TEXT")]
-    file: Option<PathBuf>,
-    /// Matrix that goes into the output too (repeatable); without a text nothing else does
-    #[arg(long, value_name = "FILE")]
-    pub(crate) in_file: Vec<PathBuf>,
-    /// Show the statistics of `--in-file`, as `stats` does
-    #[arg(long)]
-    pub(crate) show_statistics: bool,
+    pub(crate) file: Option<PathBuf>,
     /// Where the matrix goes
     #[arg(
         short,
@@ -42,16 +36,51 @@ pub(crate) struct Args {
     /// Form of the file; `dat` loses the counts of single experts and the plain sums
     #[arg(long, value_enum, default_value_t = Form::Gguf)]
     pub(crate) output_format: Form,
+    /// Matrix whose sums are added to those of the run (repeatable); without a text, to those of the others
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(crate) in_file: Vec<PathBuf>,
+    /// Show the statistics of `--in-file`, as `stats` does
+    #[arg(long)]
+    pub(crate) show_statistics: bool,
     /// Collect for the output matrix too
     #[arg(long)]
     pub(crate) process_output: bool,
+    /// Show every expert every token, or this share of the tokens; the model's own output stays as it is routed
+    #[arg(long, value_name = "SHARE", num_args = 0..=1, default_missing_value = "1", value_parser = parse_share)]
+    pub(crate) all_experts: Option<f64>,
     /// Do not compute perplexity
     #[arg(long)]
     pub(crate) no_ppl: bool,
+    /// Read special tokens where the text spells them
+    #[arg(long)]
+    pub(crate) parse_special: bool,
+    /// Leave out the first N chunks of the text
+    #[arg(long, alias = "chunk", value_name = "N", default_value_t = 0)]
+    pub(crate) from_chunk: usize,
+    /// Write a checkpoint, `OUT.checkpoint`, every N chunks; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) output_frequency: usize,
+    /// Write the matrix so far, `OUT.at_CHUNK`, every N chunks; 0 for never
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) save_frequency: usize,
+    /// Go on from the checkpoint of a run that was stopped
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Fail, with the matrix written, where an expert saw fewer tokens
+    #[arg(long, value_name = "N")]
+    pub(crate) min_expert_tokens: Option<u64>,
+    /// Run the model alone, to measure what collection costs; nothing is written
+    #[arg(long, hide = true, conflicts_with_all = ["resume", "in_file", "all_experts", "process_output"])]
+    pub(crate) no_collect: bool,
+    /// Print the summary as JSON, in place of running values
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) chunks: ChunkArgs,
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    #[command(flatten)]
+    pub(crate) order: OrderArgs,
     #[command(flatten)]
     pub(crate) threads: ThreadArgs,
     #[command(flatten)]
@@ -79,49 +108,52 @@ pub(crate) enum Form {
 /// are compared with.
 const MIN_CTX: usize = 16;
 
+fn parse_share(text: &str) -> std::result::Result<f64, String> {
+    let share = text.parse().ok().filter(|s| *s > 0.0 && *s <= 1.0);
+    share.ok_or_else(|| format!("expected a number above 0 and up to 1, found `{text}`"))
+}
+
+/// The files that a run needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunFiles<'a> {
+    pub(crate) model: &'a Path,
+    pub(crate) text: &'a Path,
+}
+
 impl Args {
+    /// Whether there is neither a model nor a text, so that files are all there is to work on.
+    pub(crate) fn is_merge(&self) -> bool {
+        self.model.is_none() && self.file.is_none() && !self.in_file.is_empty()
+    }
+
+    /// The files of a run.
+    pub(crate) fn run_files(&self) -> Result<RunFiles<'_>> {
+        let missing = |option| {
+            Failure::Usage(format!(
+                "expected `-m MODEL -f TEXT`, or `--in-file FILE` to merge, found no `{option}`"
+            ))
+        };
+        Ok(RunFiles {
+            model: self.model.as_deref().ok_or_else(|| missing("-m MODEL"))?,
+            text: self.file.as_deref().ok_or_else(|| missing("-f TEXT"))?,
+        })
+    }
+
     /// The calibration text.
-    pub(crate) fn text(&self) -> Result<String> {
+    pub(crate) fn text(&self, files: RunFiles<'_>) -> Result<String> {
         let n_ctx = self.chunks.n_ctx();
         if n_ctx < MIN_CTX {
             return Err(Failure::Usage(format!(
                 "context: expected at least {MIN_CTX} tokens, found {n_ctx}"
             )));
         }
-        gguf_cli::read_text(self.file()?)
-    }
-
-    /// Whether there is neither a model nor a text, so that files are all there is to work on.
-    pub(crate) fn is_merge(&self) -> bool {
-        self.model.is_none() && self.file.is_none() && !self.in_file.is_empty()
-    }
-
-    /// The model.
-    pub(crate) fn model(&self) -> Result<&Path> {
-        required(self.model.as_deref(), "-m MODEL")
-    }
-
-    fn file(&self) -> Result<&Path> {
-        required(self.file.as_deref(), "-f TEXT")
-    }
-
-    /// The name that the text goes by in the matrix: without folders.
-    pub(crate) fn dataset(&self) -> String {
-        let file = self.file.as_deref().unwrap_or(Path::new(""));
-        base_name(&file.to_string_lossy()).to_owned()
-    }
-
-    /// Files that the output must not replace.
-    pub(crate) fn inputs(&self) -> Vec<&Path> {
-        let named = self.model.iter().chain(&self.file).chain(&self.in_file);
-        named.map(PathBuf::as_path).collect()
+        gguf_cli::read_text(files.text)
     }
 }
 
-fn required<'a>(path: Option<&'a Path>, option: &str) -> Result<&'a Path> {
-    path.ok_or_else(|| {
-        Failure::Usage(format!(
-            "expected `-m MODEL -f TEXT`, or `--in-file FILE` to merge, found no `{option}`"
-        ))
-    })
+impl RunFiles<'_> {
+    /// The name that the text goes by in the matrix: without folders.
+    pub(crate) fn dataset(&self) -> String {
+        base_name(&self.text.to_string_lossy()).to_owned()
+    }
 }

@@ -4,194 +4,170 @@
 //! (which share out columns and experts, never tokens) nor on how the text is cut into batches.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 
-use gguf_imatrix_format::Entry;
+use gguf_blocks::Cpu;
 use gguf_runtime::{Input, Observe};
-use rayon::prelude::*;
 
-/// Columns that one task adds up: whole cache lines of a row, and enough to be worth a task.
-const TASK_COLS: usize = 128;
+use crate::sums::{BadSum, SumSet, Sums};
 
 /// Weights outside layers that are collected on request: the output matrix by either name.
 const OUTPUTS: &[&str] = &["output.weight", "token_embd.weight"];
-
-/// The sums of one weight, matrix after matrix.
-#[derive(Debug)]
-struct Sums {
-    n_cols: usize,
-    squares: Vec<f64>,
-    values: Vec<f64>,
-    counts: Vec<u64>,
-}
-
-/// A sum that is no longer a finite number.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Fault {
-    matrix: usize,
-    column: usize,
-}
-
-impl Sums {
-    fn new(n_cols: usize, n_mat: usize) -> Self {
-        let n = n_cols * n_mat;
-        Self {
-            n_cols,
-            squares: vec![0.0; n],
-            values: vec![0.0; n],
-            counts: vec![0; n_mat],
-        }
-    }
-
-    /// Every row meets the one matrix.
-    fn add_dense(&mut self, rows: &[f32]) -> Option<Fault> {
-        let n_cols = self.n_cols;
-        self.counts[0] += (rows.len() / n_cols) as u64;
-        let parts = self
-            .squares
-            .par_chunks_mut(TASK_COLS)
-            .zip(self.values.par_chunks_mut(TASK_COLS));
-        let faults = parts.enumerate().filter_map(|(i, (squares, values))| {
-            let first = i * TASK_COLS;
-            let cols = first..first + squares.len();
-            let column = add(
-                rows.chunks_exact(n_cols).map(|r| &r[cols.clone()]),
-                squares,
-                values,
-            )?;
-            Some(Fault {
-                matrix: 0,
-                column: first + column,
-            })
-        });
-        faults.min()
-    }
-
-    /// Pairs `starts[e] .. starts[e + 1]` meet expert `e` with row `source[pair]`.
-    fn add_experts(&mut self, rows: &[f32], source: &[u32], starts: &[usize]) -> Option<Fault> {
-        let n_cols = self.n_cols;
-        let parts = self
-            .squares
-            .par_chunks_mut(n_cols)
-            .zip(self.values.par_chunks_mut(n_cols));
-        let faults = parts
-            .zip(&mut self.counts)
-            .enumerate()
-            .filter_map(|(e, ((squares, values), count))| {
-                let pairs = &source[starts[e]..starts[e + 1]];
-                *count += pairs.len() as u64;
-                let column = add(
-                    pairs.iter().map(|&r| &rows[r as usize * n_cols..][..n_cols]),
-                    squares,
-                    values,
-                )?;
-                Some(Fault { matrix: e, column })
-            });
-        faults.min()
-    }
-
-    fn into_entry(self) -> Entry {
-        let narrow = |sums: Vec<f64>| sums.into_iter().map(|s| s as f32).collect();
-        Entry {
-            sums: narrow(self.squares),
-            means: narrow(self.values),
-            counts: self.counts,
-        }
-    }
-}
-
-/// Adds rows column by column; the first column whose sum is not finite.
-fn add<'a>(rows: impl Iterator<Item = &'a [f32]>, squares: &mut [f64], values: &mut [f64]) -> Option<usize> {
-    for row in rows {
-        for ((square, value), &x) in squares.iter_mut().zip(values.iter_mut()).zip(row) {
-            let x = f64::from(x);
-            *square += x * x;
-            *value += x;
-        }
-    }
-    squares.iter().position(|s| !s.is_finite())
-}
 
 /// Whether sums of a weight's inputs are kept.
 pub(crate) fn wants(tensor: &str, with_output: bool) -> bool {
     tensor.starts_with("blk.") || (with_output && OUTPUTS.contains(&tensor))
 }
 
+/// An input that is no finite number.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Fault {
+    /// The weight that would meet it.
+    pub(crate) tensor: String,
+    /// The matrix of a stack.
+    pub(crate) expert: Option<usize>,
+    pub(crate) column: usize,
+    pub(crate) value: f32,
+    /// Which of all tokens that were evaluated, counted from 0.
+    pub(crate) token: u64,
+}
+
+/// What is to be collected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    /// The output matrix too.
+    pub(crate) output: bool,
+    /// The share of tokens that all experts see; 0 for those that are routed alone.
+    pub(crate) share: f64,
+}
+
 /// Watches a forward pass.
 #[derive(Debug)]
 pub(crate) struct Collector<'a> {
-    with_output: bool,
-    sums: BTreeMap<String, Sums>,
-    fault: Option<(String, Fault)>,
+    wish: Wish,
+    cpu: Cpu,
+    set: SumSet,
+    /// Tokens in front of the micro-batch.
+    n_before: u64,
+    fault: Option<Fault>,
     /// Set with the first fault, for whoever can stop the evaluation.
     stop: &'a Cell<bool>,
 }
 
 impl<'a> Collector<'a> {
-    /// Nothing seen yet. With `with_output` the output matrix is collected too.
-    pub(crate) fn new(with_output: bool, stop: &'a Cell<bool>) -> Self {
+    /// Goes on from the sums of what was seen before.
+    pub(crate) fn new(wish: Wish, before: SumSet, stop: &'a Cell<bool>) -> Self {
         Self {
-            with_output,
-            sums: BTreeMap::new(),
+            wish,
+            cpu: Cpu::best(),
+            set: before,
+            n_before: 0,
             fault: None,
             stop,
         }
     }
 
     /// The first place where an input was no finite number.
-    pub(crate) fn fault(&self) -> Option<String> {
-        let (tensor, f) = self.fault.as_ref()?;
-        let expert = match self.sums.get(tensor) {
-            Some(s) if s.counts.len() > 1 => format!("expert {}, ", f.matrix),
-            _ => String::new(),
-        };
-        Some(format!(
-            "tensor `{tensor}`, {expert}column {}: its input is not a finite number",
-            f.column
-        ))
+    pub(crate) fn fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
     }
 
-    /// The sums, as they are stored.
-    pub(crate) fn into_entries(self) -> BTreeMap<String, Entry> {
-        self.sums
-            .into_iter()
-            .map(|(name, s)| (name, s.into_entry()))
-            .collect()
+    /// What was added up so far.
+    pub(crate) fn sums(&self) -> &SumSet {
+        &self.set
+    }
+
+    fn note(&mut self, tensor: &str, input: Input<'_>, bad: BadSum) {
+        let BadSum { matrix, column } = bad;
+        let (rows, n_cols) = match input {
+            Input::Heads { rows, n_cols, n_head } => (rows, n_cols * n_head),
+            _ => input.rows(),
+        };
+        let value = |row: usize| rows[row * n_cols + column];
+        let (row, token, expert) = match input {
+            Input::Experts {
+                source,
+                group_starts,
+                tokens,
+                ..
+            } => {
+                let mut pairs = group_starts[matrix]..group_starts[matrix + 1];
+                let pair = pairs.find(|&p| !value(source[p] as usize).is_finite());
+                let pair = pair.unwrap_or(group_starts[matrix]);
+                (source[pair] as usize, tokens[pair] as usize, Some(matrix))
+            }
+            Input::Dense { .. } | Input::Heads { .. } => {
+                let row = (0..rows.len() / n_cols).find(|&row| !value(row).is_finite());
+                (row.unwrap_or(0), row.unwrap_or(0), None)
+            }
+        };
+        self.fault = Some(Fault {
+            tensor: tensor.to_owned(),
+            expert,
+            column,
+            value: value(row),
+            token: self.n_before + token as u64,
+        });
+        self.stop.set(true);
     }
 }
 
 impl Observe for Collector<'_> {
     fn input(&mut self, tensor: &str, input: Input<'_>) {
         let (n_cols, n_mat) = match input {
-            Input::Dense { n_cols, .. } if wants(tensor, self.with_output) => (n_cols, 1),
-            Input::Dense { .. } => return,
+            Input::Dense { n_cols, .. } => (n_cols, 1),
+            // One count for all heads, as every token meets each.
+            Input::Heads { n_cols, n_head, .. } => (n_cols * n_head, 1),
             Input::Experts {
                 n_cols, group_starts, ..
             } => (n_cols, group_starts.len().saturating_sub(1)),
         };
-        if !self.sums.contains_key(tensor) {
-            self.sums.insert(tensor.to_owned(), Sums::new(n_cols, n_mat));
+        if !wants(tensor, self.wish.output) {
+            return;
         }
-        let sums = self.sums.get_mut(tensor).expect("put in above");
-        let fault = match input {
-            Input::Dense { rows, .. } => sums.add_dense(rows),
+        if !self.set.sums.contains_key(tensor) {
+            self.set.sums.insert(tensor.to_owned(), Sums::new(n_cols, n_mat));
+        }
+        let sums = self.set.sums.get_mut(tensor).expect("put in above");
+        let bad = match input {
+            Input::Dense { rows, .. } | Input::Heads { rows, .. } => {
+                self.n_before = sums.counts[0];
+                sums.add_dense(self.cpu, rows)
+            }
             Input::Experts {
                 rows,
                 source,
                 group_starts,
                 ..
-            } => sums.add_experts(rows, source, group_starts),
+            } => sums.add_experts(self.cpu, rows, source, group_starts),
         };
-        if let Some(f) = fault.filter(|_| self.fault.is_none()) {
-            self.fault = Some((tensor.to_owned(), f));
-            self.stop.set(true);
+        if let Some(bad) = bad.filter(|_| self.fault.is_none()) {
+            self.note(tensor, input, bad);
         }
+    }
+
+    fn same_input(&mut self, tensor: &str, first: &str, _: Input<'_>) {
+        if wants(tensor, self.wish.output) && !self.set.same.contains_key(tensor) {
+            self.set.same.insert(tensor.to_owned(), first.to_owned());
+        }
+    }
+
+    fn share_for_all_experts(&self) -> f64 {
+        self.wish.share
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const WISH: Wish = Wish {
+        output: false,
+        share: 0.0,
+    };
+
+    fn collector(stop: &Cell<bool>) -> Collector<'_> {
+        Collector::new(WISH, SumSet::default(), stop)
+    }
 
     fn dense(rows: &[f32], n_cols: usize) -> Input<'_> {
         Input::Dense { rows, n_cols }
@@ -205,44 +181,63 @@ mod tests {
             .collect();
         let stop = Cell::new(false);
         let collect = |step: usize| {
-            let mut c = Collector::new(false, &stop);
+            let mut c = collector(&stop);
             for part in rows.chunks(step * n_cols) {
                 c.input("blk.0.attn_q.weight", dense(part, n_cols));
             }
-            c.into_entries().remove("blk.0.attn_q.weight").unwrap()
+            c.sums().sums["blk.0.attn_q.weight"].clone()
         };
         let whole = collect(40);
         assert_eq!(whole.counts, [40]);
         assert_eq!(whole, collect(1));
         assert_eq!(whole, collect(7));
         let column = |c: usize| rows.iter().skip(c).step_by(n_cols).map(|&x| f64::from(x));
-        assert_eq!(whole.sums[299], column(299).fold(0.0, |s, x| s + x * x) as f32);
-        assert_eq!(whole.means[131], column(131).fold(0.0, |s, x| s + x) as f32);
+        assert_eq!(whole.squares[299], column(299).fold(0.0, |s, x| s + x * x));
+        assert_eq!(whole.values[131], column(131).fold(0.0, |s, x| s + x));
     }
 
     #[test]
     fn experts_have_their_own_sums_and_counts() {
         let stop = Cell::new(false);
-        let mut c = Collector::new(false, &stop);
-        let rows = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let mut c = collector(&stop);
         let input = Input::Experts {
-            rows: &rows,
+            rows: &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
             n_cols: 2,
             source: &[0, 2, 1],
             group_starts: &[0, 2, 2, 3],
+            tokens: &[0, 2, 1],
         };
-        c.input("blk.0.ffn_up_exps.weight", input);
-        let e = c.into_entries().remove("blk.0.ffn_up_exps.weight").unwrap();
+        c.input("blk.0.ffn_gate_exps.weight", input);
+        c.same_input("blk.0.ffn_up_exps.weight", "blk.0.ffn_gate_exps.weight", input);
+        let entries = c.sums().entries();
+        let e = &entries["blk.0.ffn_up_exps.weight"];
         assert_eq!(e.counts, [2, 0, 1]);
         assert_eq!(e.sums, [26.0, 40.0, 0.0, 0.0, 9.0, 16.0]);
         assert_eq!(e.means, [6.0, 8.0, 0.0, 0.0, 3.0, 4.0]);
+        assert_eq!(e, &entries["blk.0.ffn_gate_exps.weight"]);
+    }
+
+    #[test]
+    fn heads_share_one_count() {
+        let stop = Cell::new(false);
+        let mut c = collector(&stop);
+        let input = Input::Heads {
+            rows: &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
+            n_cols: 2,
+            n_head: 2,
+        };
+        assert_eq!(input.n_products(), 4);
+        c.input("blk.0.attn_k_b.weight", input);
+        let e = &c.sums().entries()["blk.0.attn_k_b.weight"];
+        assert_eq!(e.counts, [2]);
+        assert_eq!(e.means, [6.0, 8.0, 10.0, 12.0]);
     }
 
     #[test]
     fn the_output_is_collected_on_request() {
         let stop = Cell::new(false);
-        for (with_output, n) in [(false, 1), (true, 3)] {
-            let mut c = Collector::new(with_output, &stop);
+        for (output, n) in [(false, 1), (true, 3)] {
+            let mut c = Collector::new(Wish { output, ..WISH }, SumSet::default(), &stop);
             for name in [
                 "output.weight",
                 "token_embd.weight",
@@ -251,28 +246,36 @@ mod tests {
             ] {
                 c.input(name, dense(&[1.0; 8], 4));
             }
-            assert_eq!(c.into_entries().len(), n);
+            assert_eq!(c.sums().entries().len(), n);
         }
     }
 
     #[test]
     fn the_first_bad_input_is_named_and_stops() {
         let stop = Cell::new(false);
-        let mut c = Collector::new(false, &stop);
-        c.input("blk.0.attn_k.weight", dense(&[1.0; 8], 4));
+        let mut c = collector(&stop);
+        for _ in 0..2 {
+            c.input("blk.0.attn_k.weight", dense(&[1.0; 8], 4));
+        }
         assert!(c.fault().is_none() && !stop.get());
-        let rows = [1.0, f32::NAN];
         let input = Input::Experts {
-            rows: &rows,
+            rows: &[1.0, 3.0, 1.0, f32::NEG_INFINITY],
             n_cols: 2,
-            source: &[0],
-            group_starts: &[0, 0, 1],
+            source: &[0, 1],
+            group_starts: &[0, 0, 2],
+            tokens: &[0, 1],
         };
         c.input("blk.1.ffn_up_exps.weight", input);
-        c.input("blk.2.attn_k.weight", dense(&[f32::INFINITY; 4], 4));
+        c.input("blk.2.attn_k.weight", dense(&[f32::NAN; 4], 4));
         assert!(stop.get());
-        let expected =
-            "tensor `blk.1.ffn_up_exps.weight`, expert 1, column 1: its input is not a finite number";
-        assert_eq!(c.fault().as_deref(), Some(expected));
+        let expected = Fault {
+            tensor: "blk.1.ffn_up_exps.weight".into(),
+            expert: Some(1),
+            column: 1,
+            value: f32::NEG_INFINITY,
+            // The third and fourth row of the layer in front are of this micro-batch.
+            token: 3,
+        };
+        assert_eq!(c.fault(), Some(&expected));
     }
 }

@@ -102,6 +102,11 @@ impl Coverage {
         self.below
     }
 
+    /// The fewest tokens that an expert saw.
+    pub(crate) fn least(&self) -> u64 {
+        self.layers.iter().map(|l| l.least_tokens).min().unwrap_or(0)
+    }
+
     /// The layers as a table for people.
     pub(crate) fn table(&self) -> String {
         let row = |l: &Stack| {

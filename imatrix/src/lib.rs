@@ -19,15 +19,22 @@
 //! reported; they are stored with the counts they have.
 
 mod args;
+mod checkpoint;
 mod collect;
 mod compare;
 mod convert;
 mod coverage;
+mod fault;
 mod files;
+mod layers;
 mod merge;
+mod model;
 mod origin;
+mod output;
 mod run;
 mod statistics;
+mod sums;
+mod talk;
 
 /// The program.
 pub fn main() -> std::process::ExitCode {

@@ -1,20 +1,21 @@
 //! The run: text to chunks, chunks through the model, sums to the file.
 
-use std::cell::Cell;
-use std::io::IsTerminal as _;
-use std::path::Path;
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
 
-use gguf::atomic::AtomicFile;
-use gguf_cli::{Failure, Progress, Result, Unit, count};
-use gguf_imatrix_format::{Imatrix, Origin, Weight};
-use gguf_runtime::chunks::{ChunkRows, Chunks, Evaluator, Wanted};
-use gguf_runtime::{Error, Model, Observe, Session};
+use gguf::digest::Digest;
+use gguf_cli::{Failure, Result};
+use gguf_runtime::chunks::{ChunkBatch, Chunks, Evaluator, Wanted};
+use gguf_runtime::options::Reserve;
+use gguf_runtime::{Input, Model, Observe, Settings};
 
-use crate::args::{Args, Command, Form};
-use crate::collect::{Collector, wants};
-use crate::coverage::{Coverage, ENOUGH};
-use crate::{compare, convert, files, merge, origin, statistics};
-use gguf_runtime::perplexity::score::{LogSum, Perplexity};
+use crate::args::{Args, Command, RunFiles};
+use crate::checkpoint::{self, Checkpoint, Reached, RunIdentity};
+use crate::collect::{Collector, Wish, wants};
+use crate::output::Output;
+use crate::sums::SumSet;
+use crate::talk::Talk;
+use crate::{compare, convert, merge, model, origin, statistics};
 
 /// Runs the program.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -31,205 +32,341 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let (force, quiet) = (args.force.force, args.talk.quiet);
         return merge::run(&args.in_file, &args.output, args.output_format, force, quiet);
     }
-    args.threads.pool()?.install(|| collect(args))
+    args.threads.pool()?.install(|| {
+        let files = args.run_files()?;
+        let text = args.text(files)?;
+        let loaded = match args.in_file.as_slice() {
+            [] => None,
+            in_files => Some(merge::read_all(in_files)?),
+        };
+        let output = Output::new(args, files);
+        if !args.no_collect {
+            output.check(None)?;
+        }
+        let model = model::open(args, files.model)?;
+        let output = output.with_model(&model, origin::of(model.file(), &text)?, loaded);
+        if !args.no_collect {
+            output.check(Some(output.n_bytes(&model)?))?;
+        }
+        let chunks = chunks(args, &model, &text)?;
+        let job = Job {
+            args,
+            model: &model,
+            chunks: &chunks,
+            identity: identity(args, &model, &text, &chunks)?,
+            output,
+        };
+        job.run()
+    })
 }
 
-fn collect(args: &Args) -> Result<()> {
-    let text = args.text()?;
-    check_output(args, &args.inputs(), None)?;
-    let model = args.load.open(args.model()?, args.talk.quiet)?;
-    let shards = model.file().parts().iter().map(gguf::Part::path);
-    let inputs: Vec<&Path> = args.inputs().into_iter().chain(shards).collect();
-    let origin = origin::of(model.file(), &text)?;
-    check_output(args, &inputs, Some(output_bytes(args, &model, &origin)?))?;
+/// The text in chunks, without those that are left out.
+fn chunks(args: &Args, model: &Model, text: &str) -> Result<Chunks> {
     let tokenizer = model.tokenizer()?;
-    let tokens = tokenizer.encode(&text, true, false)?;
-    let settings = args.chunks.settings(args.chunks.n_ctx());
-    let chunks = Chunks::of_text(tokens, settings, tokenizer.leading())?;
-    let session = Session::new(&model, chunks.session_settings(args.chunks.ubatch.ubatch_size))?;
-    let mut evaluator = Evaluator::Session(session);
-
-    let stop = Cell::new(false);
-    let mut collector = Collector::new(args.process_output, &stop);
-    let mut talk = Talk::new(args, &chunks, &stop);
-    let wanted = if args.process_output {
-        Wanted::All
-    } else {
-        Wanted::Scored
-    };
-    let observer: &mut dyn Observe = &mut collector;
-    let done = chunks.evaluate(&mut evaluator, wanted, Some(observer), &mut |rows| {
-        talk.take(rows)
-    });
-    if let Some(what) = collector.fault() {
-        return Err(Failure::Input(format!("chunk {}: {what}", talk.where_now())));
-    }
-    if let Some(failure) = talk.failure.take() {
-        return Err(failure);
-    }
-    done?;
-
-    let mut imatrix = Imatrix {
-        entries: collector.into_entries(),
-        datasets: vec![args.dataset()],
-        chunk_count: u32::try_from(chunks.n_chunks()).unwrap_or(u32::MAX),
-        chunk_size: u32::try_from(chunks.n_ctx()).unwrap_or(u32::MAX),
-        origin: Some(origin),
-    };
-    if !args.in_file.is_empty() {
-        let mut loaded = merge::read_all(&args.in_file)?;
-        let notes = loaded.merge(imatrix).map_err(files::failure)?;
-        for note in notes {
-            gguf_cli::warn(&note);
+    let mut tokens = tokenizer.encode(text, true, args.parse_special)?;
+    let (n_ctx, first) = (args.chunks.n_ctx(), args.from_chunk);
+    if first > 0 {
+        let needed = first.saturating_add(2).saturating_mul(n_ctx);
+        if tokens.len() < needed {
+            return Err(Failure::Input(format!(
+                "text: expected at least {needed} tokens, two contexts of {n_ctx} behind the first {first}, found {}",
+                tokens.len()
+            )));
         }
-        imatrix = loaded;
+        tokens.drain(..first * n_ctx);
     }
-    // The matrix is what the run was for, but a disk that is full must not take the estimate with it.
-    talk.estimate()?;
-    files::write(
-        &imatrix,
-        &args.output,
-        args.output_format,
-        args.force.force,
-        &inputs,
-    )?;
-    talk.finish(args, &imatrix);
-    Ok(())
+    Ok(Chunks::of_text(
+        tokens,
+        args.chunks.settings(n_ctx),
+        tokenizer.leading(),
+    )?)
 }
 
-/// Refuses now what could not be written in the end.
-fn check_output(args: &Args, inputs: &[&Path], n_bytes: Option<u64>) -> Result<()> {
-    let (path, force) = (&args.output, args.force.force);
-    drop(AtomicFile::create(path, force, inputs, n_bytes)?);
-    Ok(())
-}
-
-/// Bytes of the output if every weight of the layers meets an input.
-fn output_bytes(args: &Args, model: &Model, origin: &Origin) -> Result<u64> {
-    let tensors = &model.file().tensors;
-    // The embedding meets inputs only where it stands in for the output matrix.
-    let embedding = "token_embd.weight";
-    let tied = tensors.iter().all(|t| t.name != "output.weight");
-    let weights: Vec<Weight<'_>> = tensors
-        .iter()
-        .filter(|t| t.shape.dims().len() > 1 && (tied || t.name != embedding))
-        .filter(|t| wants(&t.name, args.process_output))
-        .map(|t| Weight {
-            name: &t.name,
-            n_cols: t.shape.n_cols(),
-            n_mat: t.shape.dim(2),
-            has_means: args.output_format == Form::Gguf,
-        })
-        .collect();
-    let dataset = args.dataset();
-    match args.output_format {
-        Form::Gguf => {
-            gguf_imatrix_format::gguf_bytes(&weights, &[dataset], Some(origin)).map_err(files::failure)
-        }
-        Form::Dat => Ok(gguf_imatrix_format::legacy_bytes(&weights, &dataset)),
-    }
-}
-
-/// What is said while the model runs.
-struct Talk<'a> {
-    chunks: &'a Chunks,
-    /// Scores, if they are wanted.
-    perplexity: Option<Perplexity>,
-    progress: Progress,
-    /// Chunks that are complete.
-    done: usize,
-    stop: &'a Cell<bool>,
-    /// Why the evaluation was stopped, if the model was not to blame.
-    failure: Option<Failure>,
-}
-
-impl<'a> Talk<'a> {
-    fn new(args: &Args, chunks: &'a Chunks, stop: &'a Cell<bool>) -> Self {
-        // On a terminal the running perplexity itself shows progress, and a bar would tear it.
-        let silent = args.talk.quiet || (!args.no_ppl && std::io::stdout().is_terminal());
-        let progress = Progress::new("imatrix", chunks.n_chunks() as u64, Unit::Chunks, silent);
-        let perplexity = (!args.no_ppl).then(Perplexity::default);
-        Self {
-            chunks,
-            perplexity,
-            progress,
-            done: 0,
-            stop,
-            failure: None,
-        }
-    }
-
-    /// The chunk that is being evaluated, or the span of those that go together, counted from 1.
-    fn where_now(&self) -> String {
-        let (first, n_seq) = (self.done + 1, self.chunks.n_seq());
-        let last = self.chunks.n_chunks().min(self.done + n_seq);
-        if n_seq == 1 {
-            first.to_string()
+/// All that the sums depend on, but for the number of chunks.
+fn identity(args: &Args, model: &Model, text: &str, chunks: &Chunks) -> Result<RunIdentity> {
+    let n_ctx = args.chunks.n_ctx();
+    let settings = Settings::default();
+    let mut identity = RunIdentity::default();
+    identity.add("program", env!("CARGO_PKG_VERSION"));
+    identity.add("model", Digest(model.fingerprint(n_ctx)?));
+    identity.add("text", Digest::of(text.as_bytes()));
+    identity.add("context", n_ctx);
+    identity.add("first chunk", args.from_chunk);
+    identity.add("special tokens", args.parse_special);
+    identity.add("output matrix", args.process_output);
+    identity.add("share for all experts", args.all_experts.unwrap_or(0.0));
+    identity.add("perplexity", !args.no_ppl);
+    identity.add("products", settings.compute);
+    identity.add("keys", settings.type_k);
+    identity.add("values", settings.type_v);
+    let by_layer = !model.is_resident();
+    identity.add(
+        "order",
+        if by_layer {
+            "layer by layer"
         } else {
-            format!("{first} to {last}")
+            "chunk by chunk"
+        },
+    );
+    if by_layer {
+        identity.add("chunks", chunks.n_chunks());
+    }
+    Ok(identity)
+}
+
+/// One run with all that it needs.
+pub(crate) struct Job<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) model: &'a Model,
+    pub(crate) chunks: &'a Chunks,
+    pub(crate) identity: RunIdentity,
+    output: Output<'a>,
+}
+
+impl Job<'_> {
+    fn run(self) -> Result<()> {
+        let Self { args, chunks, .. } = self;
+        let mut evaluator = self.evaluator()?;
+        if args.no_collect {
+            self.pass_layers(&mut evaluator, None, None)?;
+            let mut talk = Talk::new(args, chunks, &Reached::default());
+            self.evaluate(&mut evaluator, 0, None, &mut talk)?;
+            return talk.estimate();
+        }
+        let before = self.resumed()?;
+        let reached = before.reached;
+        self.output.check_copies(reached.chunks, chunks.n_chunks())?;
+        let stop = Cell::new(false);
+        let wish = Wish {
+            output: args.process_output,
+            share: args.all_experts.unwrap_or(0.0),
+        };
+        let collector = RefCell::new(Collector::new(wish, before.sums, &stop));
+        let watched = Watched {
+            collector: &collector,
+            stop: &stop,
+        };
+        self.pass_layers(&mut evaluator, Some(&reached), Some(watched))?;
+        let mut talk = Talk::new(args, chunks, &reached);
+        self.evaluate(&mut evaluator, reached.chunks, Some(watched), &mut talk)?;
+        // The matrix is what the run was for, but a disk that is full must not take the estimate with it.
+        talk.estimate()?;
+        let imatrix = self
+            .output
+            .imatrix(chunks, chunks.n_chunks(), collector.borrow().sums());
+        let imatrix = self.output.merged(imatrix)?;
+        self.output.write(&imatrix)?;
+        checkpoint::remove(&self.checkpoint_path())?;
+        talk.finish(&self.output, &imatrix)
+    }
+
+    /// What takes the chunks through the model.
+    fn evaluator(&self) -> Result<Evaluator<'_>> {
+        let Self {
+            args, chunks, model, ..
+        } = self;
+        let settings = Settings {
+            latent_inputs: !args.no_collect && model.has_latent_inputs(),
+            ..chunks.session_settings(args.chunks.ubatch.ubatch_size)
+        };
+        let folder = args.output.parent().filter(|f| !f.as_os_str().is_empty());
+        let reserve = Reserve {
+            bytes: sums_bytes(args, model),
+            n_models: 1,
+            temp_dir: folder.unwrap_or(Path::new(".")),
+        };
+        Ok(args.order.evaluator(model, settings, &[chunks], reserve)?)
+    }
+
+    /// The positions whose logits are wanted.
+    pub(crate) fn wanted(&self) -> Wanted {
+        match (self.args.process_output, self.args.no_ppl) {
+            (true, _) => Wanted::All,
+            (false, true) => Wanted::None,
+            (false, false) => Wanted::Scored,
         }
     }
 
-    fn take(&mut self, block: ChunkRows<'_>) -> gguf_runtime::Result<()> {
-        if self.stop.get() {
-            return Err(Error::Stopped);
+    /// What a fault that was met says, if there is one.
+    pub(crate) fn fault(&self, watched: Option<Watched<'_, '_>>) -> Result<()> {
+        let collector = watched.map(|w| w.collector.borrow());
+        match collector.as_ref().and_then(|c| c.fault()) {
+            Some(fault) => Err(Failure::Input(
+                fault.describe(self.chunks.n_ctx(), self.model.file()),
+            )),
+            None => Ok(()),
         }
-        let scored = self.chunks.scored();
-        for (&(chunk, pos), logits) in block.places.iter().zip(block.rows.chunks_exact(block.n_vocab)) {
-            if !scored.contains(&pos) {
-                continue;
+    }
+
+    pub(crate) fn checkpoint_path(&self) -> PathBuf {
+        checkpoint::path_of(&self.args.output)
+    }
+
+    /// What to go on from.
+    fn resumed(&self) -> Result<Checkpoint> {
+        let anew = Checkpoint {
+            run: self.identity.clone(),
+            reached: Reached::default(),
+            sums: SumSet::default(),
+        };
+        let path = self.checkpoint_path();
+        let (args, n_chunks) = (self.args, self.chunks.n_chunks());
+        if !path.exists() {
+            if args.resume && !args.talk.quiet {
+                gguf_cli::say(&format!("no checkpoint `{}`: starting anew", path.display()));
             }
-            if let Some(p) = &mut self.perplexity {
-                let sum = LogSum::of(logits).map_err(|token| Error::NonFinite {
-                    chunk: chunk + 1,
-                    pos,
-                    token,
-                    value: logits[token],
-                })?;
-                p.add(sum.nll(logits[self.chunks.target((chunk, pos)) as usize]));
+            return Ok(anew);
+        }
+        if !args.resume {
+            if args.force.force {
+                return Ok(anew);
             }
-            if pos + 1 == scored.end {
-                self.end_chunk(chunk)?;
+            return Err(Failure::Usage(format!(
+                "checkpoint `{}` exists: a run was stopped; go on from it with `--resume`, or start anew with `--force`",
+                path.display()
+            )));
+        }
+        let observed = self.model.observed();
+        let weights: Vec<_> = observed
+            .iter()
+            .filter(|w| wants(w.name, args.process_output))
+            .map(|w| (w.name, w.n_cols, w.n_experts))
+            .collect();
+        let found = checkpoint::read(&path, &self.identity, &weights)?;
+        let done = found.reached.chunks;
+        if done > n_chunks {
+            return Err(Failure::Input(format!(
+                "checkpoint `{}`: expected at most {n_chunks} chunks, found {done}",
+                path.display()
+            )));
+        }
+        if !args.talk.quiet {
+            let layers = found.reached.layers;
+            gguf_cli::say(&if layers > 0 {
+                format!(
+                    "going on behind layer {layers} of {}",
+                    self.model.spec().layers.len()
+                )
+            } else {
+                format!("going on behind chunk {done} of {n_chunks}")
+            });
+        }
+        Ok(found)
+    }
+
+    /// Evaluates the chunks from `first` on, and keeps what is due at each end of a group of them.
+    fn evaluate(
+        &self,
+        evaluator: &mut Evaluator<'_>,
+        first: usize,
+        mut watched: Option<Watched<'_, '_>>,
+        talk: &mut Talk<'_>,
+    ) -> Result<()> {
+        let chunks = self.chunks;
+        let stop = watched.map(|w| w.stop);
+        let mut start = first;
+        while start < chunks.n_chunks() {
+            let group = start..self.end_of_group(start);
+            for from in (0..chunks.n_ctx()).step_by(chunks.n_batch().min(chunks.n_ctx())) {
+                let batch = ChunkBatch {
+                    chunks: group.clone(),
+                    positions: from..chunks.n_ctx().min(from + chunks.n_batch()),
+                };
+                let seen = watched.as_mut().map(|w| w as &mut dyn Observe);
+                let done = chunks.evaluate_batch(&batch, evaluator, self.wanted(), seen, &mut |rows| {
+                    talk.take(rows, stop)
+                });
+                self.fault(watched)?;
+                if let Some(failure) = talk.failure.take() {
+                    return Err(failure);
+                }
+                done?;
+            }
+            talk.pass(group.len());
+            start = group.end;
+            if let (Some(w), Evaluator::Session(_)) = (watched, &*evaluator) {
+                self.keep(w.collector.borrow().sums(), talk)?;
             }
         }
         Ok(())
     }
 
-    fn end_chunk(&mut self, chunk: usize) -> gguf_runtime::Result<()> {
-        self.done += 1;
-        self.progress.add(1);
-        let Some(p) = &self.perplexity else { return Ok(()) };
-        let text = format!("[{}]{:.4},", chunk + 1, p.value());
-        gguf_cli::write_data(|out| out.write_all(text.as_bytes())).map_err(|failure| {
-            self.failure = Some(failure);
-            Error::Stopped
-        })
+    /// Chunks are evaluated together up to where something is kept.
+    fn end_of_group(&self, start: usize) -> usize {
+        let n_chunks = self.chunks.n_chunks();
+        let every = [self.args.output_frequency, self.args.save_frequency];
+        let stops = every
+            .into_iter()
+            .filter(|&n| n > 0)
+            .map(|n| (start / n).saturating_add(1).saturating_mul(n));
+        let end = start.saturating_add(self.chunks.n_seq()).min(n_chunks);
+        stops.fold(end, usize::min)
     }
 
-    /// Ends the line of running perplexities with the estimate.
-    fn estimate(&self) -> Result<()> {
-        let Some(p) = &self.perplexity else { return Ok(()) };
-        let error = p.stderr().map_or("unknown".to_owned(), |e| format!("{e:.5}"));
-        gguf_cli::print_data(&format!("\nFinal estimate: PPL = {:.4} +/- {error}", p.value()))
-    }
-
-    fn finish(self, args: &Args, imatrix: &Imatrix) {
-        if !args.talk.quiet {
-            let coverage = Coverage::of(&imatrix.entries, ENOUGH);
-            if coverage.has_experts() {
-                self.progress.suspend(|| gguf_cli::say(&coverage.table()));
-            }
-            let lost = files::lost(imatrix, args.output_format);
-            let lines = coverage.warning().into_iter().chain(lost);
-            lines.for_each(|line| gguf_cli::warn(&line));
+    /// Writes what is due behind a group of chunks.
+    fn keep(&self, sums: &SumSet, talk: &Talk<'_>) -> Result<()> {
+        let Args {
+            output_frequency,
+            save_frequency,
+            ..
+        } = *self.args;
+        let done = talk.done();
+        let is_due = |every: usize| every > 0 && done.is_multiple_of(every);
+        if is_due(save_frequency) {
+            let imatrix = self.output.imatrix(self.chunks, done, sums);
+            self.output.write_copy(done, &self.output.merged(imatrix)?)?;
         }
-        self.progress.note(&format!(
-            "wrote `{}`: {}, {} of {}",
-            args.output.display(),
-            count(imatrix.entries.len() as u64, "weight"),
-            count(imatrix.chunk_count.into(), "chunk"),
-            count(imatrix.chunk_size.into(), "token")
-        ));
-        self.progress.finish();
+        if is_due(output_frequency) && done < self.chunks.n_chunks() {
+            let reached = Reached::new(done, talk.perplexity());
+            // A disk that is full for now must not end a run of hours.
+            if let Err(e) = checkpoint::write(&self.checkpoint_path(), &self.identity, &reached, sums, None) {
+                gguf_cli::warn(&format!("no checkpoint at chunk {done}: {e}"));
+            }
+        }
+        Ok(())
     }
+}
+
+/// A collector that is looked at while it watches, with what tells that it has met a fault.
+#[derive(Clone, Copy)]
+pub(crate) struct Watched<'c, 's> {
+    pub(crate) collector: &'c RefCell<Collector<'s>>,
+    pub(crate) stop: &'s Cell<bool>,
+}
+
+impl Observe for Watched<'_, '_> {
+    fn input(&mut self, tensor: &str, input: Input<'_>) {
+        self.collector.borrow_mut().input(tensor, input);
+    }
+
+    fn same_input(&mut self, tensor: &str, first: &str, input: Input<'_>) {
+        self.collector.borrow_mut().same_input(tensor, first, input);
+    }
+
+    fn share_for_all_experts(&self) -> f64 {
+        self.collector.borrow().share_for_all_experts()
+    }
+}
+
+/// Bytes of the sums of all weights, and of what is written of them, at most.
+pub(crate) fn sums_bytes(args: &Args, model: &Model) -> u64 {
+    if args.no_collect {
+        return 0;
+    }
+    let observed = model.observed();
+    let wanted = observed.iter().filter(|w| wants(w.name, args.process_output));
+    let n_values = wanted.map(|w| w.n_cols as u64 * w.n_experts as u64);
+    let each = 2 * (size_of::<f64>() + size_of::<f32>()) as u64;
+    n_values.fold(0, u64::saturating_add).saturating_mul(each)
+}
+
+/// The files that an output must not replace.
+pub(crate) fn inputs<'a>(args: &'a Args, files: RunFiles<'a>, model: Option<&'a Model>) -> Vec<&'a Path> {
+    let shards = model
+        .into_iter()
+        .flat_map(|m| m.file().parts().iter().map(gguf::Part::path));
+    let own = [files.model, files.text].into_iter();
+    own.chain(args.in_file.iter().map(PathBuf::as_path))
+        .chain(shards)
+        .collect()
 }

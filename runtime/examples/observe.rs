@@ -18,7 +18,7 @@ struct Inputs(BTreeMap<String, (f64, usize, usize)>);
 impl Observe for Inputs {
     fn input(&mut self, tensor: &str, input: Input<'_>) {
         // A stack of experts meets some of the rows, chosen by the router: `source` and `group_starts` say which.
-        let (Input::Dense { rows, .. } | Input::Experts { rows, .. }) = input;
+        let (rows, _) = input.rows();
         let squares: f64 = rows.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
         // Called for each micro-batch: the name is copied once.
         if !self.0.contains_key(tensor) {

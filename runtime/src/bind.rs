@@ -39,6 +39,7 @@ struct Binder<'a> {
     /// Names of those that the forward pass has taken.
     taken: HashSet<&'a str>,
     n_attention: usize,
+    n_latent: usize,
     n_recurrent: usize,
     findings: Vec<String>,
 }
@@ -57,6 +58,7 @@ impl<'a> Binder<'a> {
             by_name: file.tensors.iter().map(|t| (t.name.as_str(), t)).collect(),
             taken: HashSet::new(),
             n_attention: 0,
+            n_latent: 0,
             n_recurrent: 0,
             findings,
         }
@@ -196,21 +198,27 @@ impl<'a> Binder<'a> {
                 b: self.tensor(Role::AttnQB, il)?,
             },
         };
+        let name = |role: Role| role.gguf_name(il.unwrap_or(0));
+        self.n_latent += 1;
         let kv = if spec.absorbed {
             // Some files have the same numbers in the other form too.
             let _ = self.info(Role::AttnKvB, Part::Main, il);
             MlaKvWeights::Absorbed {
                 k_b: self.tensor(Role::AttnKB, il)?,
                 v_b: self.tensor(Role::AttnVB, il)?,
+                kv_b: name(Role::AttnKvB),
             }
         } else {
             MlaKvWeights::Expanded {
                 kv_b: self.tensor(Role::AttnKvB, il)?,
+                k_b: name(Role::AttnKB),
+                v_b: name(Role::AttnVB),
             }
         };
         Some(MlaWeights {
             spec,
             kv_layer: self.next_attention(),
+            latent_layer: self.n_latent - 1,
             q,
             kv_a: self.tensor(Role::AttnKvAMqa, il)?,
             kv_norm: self.norm(Role::AttnKvANorm, il, spec.norm)?,

@@ -48,6 +48,8 @@ pub enum Wanted {
     Scored,
     /// All.
     All,
+    /// None, where the pass itself is what is wanted.
+    None,
 }
 
 /// What evaluates chunks.
@@ -362,7 +364,11 @@ impl Chunks {
             id: self.leading.filter(|_| pos == 0).unwrap_or(id),
             seq: seq as u32,
             pos: pos as u32,
-            logits: wanted == Wanted::All || self.scored().contains(&pos),
+            logits: match wanted {
+                Wanted::Scored => self.scored().contains(&pos),
+                Wanted::All => true,
+                Wanted::None => false,
+            },
         }
     }
 }

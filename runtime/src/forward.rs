@@ -82,7 +82,7 @@ impl Scratch {
 
     /// Bytes that buffers grow to for micro-batches of full size; `None` on overflow.
     pub(crate) fn n_bytes(spec: &ModelSpec, settings: &Settings) -> Option<u64> {
-        let w = widths(spec);
+        let w = widths(spec, settings);
         // An element of quantized activations takes its f32, its byte and its share of scale and sums.
         let per_token = (w.plain as u64 * 4).checked_add(w.acts as u64 * 6)?;
         let rows = LOGIT_ROWS.min(settings.n_ubatch) as u64;
@@ -110,12 +110,17 @@ pub(crate) fn ropes(spec: &ModelSpec) -> Vec<Rope> {
 }
 
 /// Plain elements for each token and elements that may be quantized too, of the largest mixer and feed-forward part.
-fn widths(spec: &ModelSpec) -> Widths {
+fn widths(spec: &ModelSpec, settings: &Settings) -> Widths {
     let n_embd = spec.n_embd;
     let (mut mixer, mut ffn) = ((0, 0), (0, 0));
     let largest = |a: &mut (usize, usize), b: (usize, usize)| *a = (a.0.max(b.0), a.1.max(b.1));
     for layer in &spec.layers {
-        largest(&mut mixer, mixer_widths(&layer.mixer));
+        let mut widths = mixer_widths(&layer.mixer);
+        if let (Mixer::Mla(m), true) = (&layer.mixer, settings.latent_inputs) {
+            widths.0 += m.n_head * (2 * m.kv_lora_rank + m.rope.n_rot);
+            widths.1 += m.n_head * m.kv_lora_rank.max(m.n_nope);
+        }
+        largest(&mut mixer, widths);
         largest(&mut ffn, ffn_widths(&layer.ffn, n_embd));
     }
     Widths {
@@ -177,10 +182,12 @@ pub(crate) struct Env<'a> {
     pub(crate) cpu: Cpu,
     pub(crate) compute: Compute,
     pub(crate) observer: Option<&'a mut dyn Observe>,
+    /// First layer of the cache that holds latent vectors for the observer.
+    pub(crate) latents: Option<usize>,
 }
 
 impl<'a> Env<'a> {
-    fn weights<'w>(&self, w: &'w Tensor) -> Weights<'w>
+    pub(crate) fn weights<'w>(&self, w: &'w Tensor) -> Weights<'w>
     where
         'a: 'w,
     {
@@ -195,21 +202,27 @@ impl<'a> Env<'a> {
     /// `y = w x`, one row of `y` for each row of `x`.
     pub(crate) fn matmul(&mut self, w: &Tensor, x: &mut Acts, y: &mut Vec<f32>) {
         let weights = self.weights(w);
-        if let Some(o) = &mut self.observer {
-            o.input(
-                &w.name,
-                Input::Dense {
-                    rows: x.rows(),
-                    n_cols: weights.n_cols,
-                },
-            );
-        }
+        self.observe(&w.name, x, |rows, n_cols| Input::Dense { rows, n_cols });
         y.resize(x.n() * w.n_rows(), 0.0);
         kernels::matmul(self.cpu, weights, x, y);
         finish(w, &[0, x.n()], y);
     }
 
-    /// Products of the pairs of a routing with their experts, one row of `y` a pair.
+    /// Shows the observer, if there is one, rows as the input of a weight.
+    pub(crate) fn observe<'x>(
+        &mut self,
+        name: &str,
+        x: &'x mut Acts,
+        input: impl FnOnce(&'x [f32], usize) -> Input<'x>,
+    ) {
+        if let Some(o) = &mut self.observer {
+            let n_cols = x.n_cols();
+            let (rows, reported) = x.rows_to_report();
+            reported.show(&mut **o, name, input(rows, n_cols));
+        }
+    }
+
+    /// Products of the pairs of rows with matrices, one row of `y` a pair. The observer is not told.
     pub(crate) fn matmul_grouped(
         &mut self,
         w: &Tensor,
@@ -219,18 +232,6 @@ impl<'a> Env<'a> {
         y: &mut Vec<f32>,
     ) {
         let weights = self.weights(w);
-        if let Some(o) = &mut self.observer {
-            let n_cols = weights.n_cols;
-            o.input(
-                &w.name,
-                Input::Experts {
-                    rows: x.rows(),
-                    n_cols,
-                    source,
-                    group_starts,
-                },
-            );
-        }
         y.resize(source.len() * w.n_rows(), 0.0);
         kernels::matmul_grouped(self.cpu, weights, x, source, group_starts, y);
         finish(w, group_starts, y);

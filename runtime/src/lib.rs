@@ -85,7 +85,7 @@ pub use kv::KvType;
 pub use layered::{HiddenStates, LayerStart, LayerStep, LayerWatch, Layered, LayeredOptions, LayeredPlan};
 pub use load::{LoadOptions, LoadWatch, Loaded, Prefetch};
 pub use model::Model;
-pub use observe::{Input, Observe};
+pub use observe::{Input, Observe, Observed};
 pub use sampler::{Sampler, SamplerSettings};
 pub use session::{Compute, Logits, LogitsSink, MemoryPlan, Session, Settings, Token};
 pub use tokenizer::{TokenRole, Tokenizer};

@@ -101,9 +101,19 @@ pub(crate) enum MlaQueryWeights {
 #[derive(Debug)]
 pub(crate) enum MlaKvWeights {
     /// Queries become latent, results become values.
-    Absorbed { k_b: Tensor, v_b: Tensor },
+    Absorbed {
+        k_b: Tensor,
+        v_b: Tensor,
+        /// Name of the same numbers in the other layout.
+        kv_b: String,
+    },
     /// Keys and values are made.
-    Expanded { kv_b: Tensor },
+    Expanded {
+        kv_b: Tensor,
+        /// Names of the same numbers in the other layout.
+        k_b: String,
+        v_b: String,
+    },
 }
 
 /// Latent attention with its weights.
@@ -112,6 +122,8 @@ pub(crate) struct MlaWeights {
     pub(crate) spec: Mla,
     /// Index in the KV cache.
     pub(crate) kv_layer: usize,
+    /// Index among the layers of latent attention.
+    pub(crate) latent_layer: usize,
     pub(crate) q: MlaQueryWeights,
     pub(crate) kv_a: Tensor,
     pub(crate) kv_norm: NormWeights,
@@ -209,8 +221,8 @@ impl Layer {
                 };
                 all.push(&w.kv_a);
                 match &w.kv {
-                    MlaKvWeights::Absorbed { k_b, v_b } => all.extend([k_b, v_b]),
-                    MlaKvWeights::Expanded { kv_b } => all.push(kv_b),
+                    MlaKvWeights::Absorbed { k_b, v_b, .. } => all.extend([k_b, v_b]),
+                    MlaKvWeights::Expanded { kv_b, .. } => all.push(kv_b),
                 }
                 all.push(&w.output);
                 all

@@ -1,5 +1,7 @@
 //! Which expert sees which token, and with what weight.
 
+use std::ops::Range;
+
 use gguf_models::hparams::MAX_EXPERT_GROUPS;
 use gguf_models::spec::{ExpertGroups, Gating, Moe};
 use rayon::prelude::*;
@@ -128,6 +130,62 @@ impl Routing {
                 }
             }
         });
+    }
+}
+
+/// Pairs of tokens with some of the experts, beside those of a [`Routing`].
+#[derive(Debug, Default)]
+pub(crate) struct Pairs {
+    /// Where the pairs of each expert start, and their number at the end.
+    pub(crate) starts: Vec<usize>,
+    /// Token of each pair.
+    pub(crate) tokens: Vec<u32>,
+    /// `0, 1, 2, ..`: each pair's own row.
+    pub(crate) own_row: Vec<u32>,
+    /// Weight of each pair, where inputs are multiplied with these.
+    pub(crate) weights: Vec<f32>,
+}
+
+impl Pairs {
+    /// Each of `experts` with the tokens that are `shown` or routed to it, in order.
+    pub(crate) fn gather(
+        &mut self,
+        spec: &Moe,
+        routing: &Routing,
+        experts: Range<usize>,
+        shown: impl Fn(usize) -> bool,
+    ) {
+        self.starts.clear();
+        self.tokens.clear();
+        self.weights.clear();
+        let mut as_chosen = vec![0; spec.n_used];
+        let mut weights = vec![0.0; spec.n_used];
+        for e in 0..spec.n_expert {
+            self.starts.push(self.tokens.len());
+            if !experts.contains(&e) {
+                continue;
+            }
+            let expert = e as u32;
+            for (token, chosen) in routing.experts.chunks_exact(spec.n_used).enumerate() {
+                let slot = chosen.iter().position(|&c| c == expert);
+                if slot.is_none() && !shown(token) {
+                    continue;
+                }
+                self.tokens.push(token as u32);
+                if spec.weighted_input {
+                    // One that was not chosen weighs what it would in the last place.
+                    as_chosen.copy_from_slice(chosen);
+                    let slot = slot.unwrap_or(spec.n_used - 1);
+                    as_chosen[slot] = expert;
+                    let probs = &routing.probs[token * spec.n_expert..][..spec.n_expert];
+                    take_weights(spec, probs, &as_chosen, &mut weights);
+                    self.weights.push(weights[slot]);
+                }
+            }
+        }
+        self.starts.push(self.tokens.len());
+        self.own_row.clear();
+        self.own_row.extend(0..self.tokens.len() as u32);
     }
 }
 

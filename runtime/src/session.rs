@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use gguf_blocks::Cpu;
-use gguf_models::spec::{DeltaNet, Mixer, ModelSpec};
+use gguf_models::spec::{DeltaNet, Mixer, Mla, ModelSpec};
 
 use crate::forward::{self, Scratch};
 use crate::kv::{self, Heads, KvCache, KvType, KvTypes};
@@ -30,6 +30,9 @@ pub struct Settings {
     pub type_v: KvType,
     /// How weights are multiplied.
     pub compute: Compute,
+    /// Whether an observer gets the inputs of `attn_v_b` where latent attention makes keys and values of the latent
+    /// vectors: these are cached too then, and attention runs over them as well.
+    pub latent_inputs: bool,
 }
 
 /// How weights are multiplied with activations.
@@ -79,6 +82,7 @@ impl Default for Settings {
             type_k: KvType::F16,
             type_v: KvType::F16,
             compute: Compute::Fast,
+            latent_inputs: false,
         }
     }
 }
@@ -131,7 +135,7 @@ impl MemoryPlan {
                 settings.types().check(i, &heads)?;
             }
         }
-        let kv = kv::n_bytes(&attention_layers(spec), settings.types(), n_seq, n_ctx);
+        let kv = kv::n_bytes(&cached_layers(spec, settings), settings.types(), n_seq, n_ctx);
         let recurrent = recurrent_layers(spec);
         let states = recurrent.iter().map(recurrent::n_bytes);
         let states = states.fold(0u64, u64::saturating_add);
@@ -184,6 +188,8 @@ pub struct Session<'m> {
     /// `n_past` as it will be behind the batch that is being checked.
     n_next: Vec<u32>,
     scratch: Scratch,
+    /// First layer of the cache that holds latent vectors for an observer.
+    latents: Option<usize>,
 }
 
 impl<'m> Session<'m> {
@@ -219,7 +225,7 @@ impl<'m> Session<'m> {
         Vec::<u8>::new().try_reserve_exact(total).map_err(|_| refuse())?;
         Ok(Self {
             kv: KvCache::new(
-                &attention_layers(model.spec()),
+                &cached_layers(model.spec(), &settings),
                 settings.types(),
                 settings.n_seq,
                 settings.n_ctx,
@@ -228,6 +234,9 @@ impl<'m> Session<'m> {
             n_past: vec![0; settings.n_seq],
             n_next: vec![0; settings.n_seq],
             scratch: Scratch::new(model, &settings),
+            latents: settings
+                .latent_inputs
+                .then(|| attention_layers(model.spec()).len()),
             model,
             settings,
         })
@@ -360,6 +369,7 @@ impl<'m> Session<'m> {
                 cpu: self.settings.cpu,
                 compute: self.settings.compute,
                 observer: observer.as_mut().map(|o| &mut **o as &mut dyn Observe),
+                latents: self.latents,
             };
             let pass = forward::Pass {
                 env,
@@ -416,6 +426,29 @@ impl<'m> Session<'m> {
 fn attention_layers(spec: &ModelSpec) -> Vec<Heads> {
     let layers = spec.layers.iter();
     layers.filter_map(|l| Heads::of(&l.mixer)).collect()
+}
+
+/// What the cache has: the layers of attention, and behind them the latent vectors that an observer asks for.
+fn cached_layers(spec: &ModelSpec, settings: &Settings) -> Vec<Heads> {
+    let mut all = attention_layers(spec);
+    all.extend(spec.layers.iter().filter_map(|l| latent(&l.mixer, settings)));
+    all
+}
+
+/// The same for one layer.
+pub(crate) fn cached(mixer: &Mixer, settings: &Settings) -> Vec<Heads> {
+    Heads::of(mixer)
+        .into_iter()
+        .chain(latent(mixer, settings))
+        .collect()
+}
+
+/// Latent vectors that an observer asks for.
+fn latent(mixer: &Mixer, settings: &Settings) -> Option<Heads> {
+    match mixer {
+        Mixer::Mla(m) if settings.latent_inputs => Some(Heads::from(&Mla { absorbed: true, ..*m })),
+        _ => None,
+    }
 }
 
 fn recurrent_layers(spec: &ModelSpec) -> Vec<DeltaNet> {

@@ -5,6 +5,8 @@ use gguf_blocks::activation::{GROUP, GroupScale, Q8Row, quantize};
 use gguf_blocks::kernel::RoundActivations;
 use rayon::prelude::*;
 
+use crate::observe::Reported;
+
 /// Values that one task quantizes: a whole number of spans.
 const TASK: usize = 1 << 15;
 
@@ -26,6 +28,8 @@ pub struct Acts {
     use_rounded: bool,
     /// `0..n`, grown as needed.
     rows: Vec<u32>,
+    /// Weights that an observer saw these rows with.
+    reported: Reported,
 }
 
 impl Acts {
@@ -47,6 +51,12 @@ impl Acts {
         self.quantized = None;
         self.rounding = None;
         self.use_rounded = false;
+        self.reported.clear();
+    }
+
+    /// The f32 rows, and which weights an observer saw them with.
+    pub(crate) fn rows_to_report(&mut self) -> (&[f32], &mut Reported) {
+        (&self.x, &mut self.reported)
     }
 
     /// The f32 rows.

@@ -11,8 +11,11 @@ pub(crate) mod float;
 mod int;
 mod product;
 pub(crate) mod rows;
+pub mod sums;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+#[cfg(target_arch = "x86_64")]
+mod x86_sums;
 
 use gguf_blocks::activation::GROUP;
 use gguf_blocks::kernel::Kernel;

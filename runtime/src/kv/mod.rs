@@ -251,11 +251,17 @@ impl KvCache {
         }
     }
 
-    /// The same for the one layer of number `layer`.
-    pub(crate) fn of_layer(layer: usize, heads: Heads, types: KvTypes, n_seq: usize, n_ctx: usize) -> Self {
+    /// The same for the layers from number `first` on.
+    pub(crate) fn from_layer(
+        first: usize,
+        layers: &[Heads],
+        types: KvTypes,
+        n_seq: usize,
+        n_ctx: usize,
+    ) -> Self {
         Self {
-            first: layer,
-            ..Self::new(&[heads], types, n_seq, n_ctx)
+            first,
+            ..Self::new(layers, types, n_seq, n_ctx)
         }
     }
 

@@ -15,11 +15,11 @@ use gguf_models::spec::Mixer;
 
 use crate::chunks::{ChunkBatch, ChunkSink, Chunks, Wanted};
 use crate::forward::{Env, Pass, Scratch};
-use crate::kv::{Heads, KvCache};
+use crate::kv::KvCache;
 use crate::model::{MixerWeights, Model};
 use crate::observe::Observe;
 use crate::recurrent::Recurrent;
-use crate::session::{Logits, Settings, Token};
+use crate::session::{Logits, Settings, Token, cached};
 use crate::{Error, Result};
 
 pub use plan::{LayeredOptions, LayeredPlan};
@@ -151,8 +151,10 @@ impl<'m> Layered<'m> {
             self.run_layer(layer, &held, texts, wanted, observer, watch)?;
         }
         drop(reader);
-        let mut reader = Reader::start(model, &[vec![&model.parts.output]], self.plan.weights)?;
-        self.output = Some(reader.next()?);
+        if self.states.n_rows() > 0 {
+            let mut reader = Reader::start(model, &[vec![&model.parts.output]], self.plan.weights)?;
+            self.output = Some(reader.next()?);
+        }
         Ok(())
     }
 
@@ -196,6 +198,7 @@ impl<'m> Layered<'m> {
                         cpu: self.settings.cpu,
                         compute: self.settings.compute,
                         observer: observer.as_mut().map(|o| &mut **o as &mut dyn Observe),
+                        latents: memory.latents,
                     };
                     let pass = Pass {
                         env,
@@ -250,6 +253,7 @@ impl<'m> Layered<'m> {
                 cpu: self.settings.cpu,
                 compute: self.settings.compute,
                 observer: observer.as_mut().map(|o| &mut **o as &mut dyn Observe),
+                latents: None,
             };
             let mut pass = Pass {
                 env,
@@ -275,6 +279,7 @@ fn n_wanted(texts: &[&Chunks], wanted: Wanted) -> usize {
     let of = |c: &&Chunks| match wanted {
         Wanted::All => c.n_chunks() * c.n_ctx(),
         Wanted::Scored => c.n_chunks() * c.scored().len(),
+        Wanted::None => 0,
     };
     texts.iter().map(of).sum()
 }
@@ -283,27 +288,31 @@ fn n_wanted(texts: &[&Chunks], wanted: Wanted) -> usize {
 struct LayerMemory {
     kv: KvCache,
     recurrent: Recurrent,
+    /// Where the first layer of latent attention would have its latent vectors in the cache, so that this layer has them
+    /// behind its keys and values.
+    latents: Option<usize>,
 }
 
 impl LayerMemory {
     fn new(model: &Model, settings: &Settings, layer: usize) -> Self {
         let Settings { n_seq, n_ctx, .. } = *settings;
         let types = settings.types();
-        let heads = Heads::of(&model.spec().layers[layer].mixer);
-        let number = match &model.parts.layers[layer].mixer {
-            MixerWeights::Gqa(w) => w.kv_layer,
-            MixerWeights::Mla(w) => w.kv_layer,
-            MixerWeights::DeltaNet(w) => w.state_layer,
+        let mixer = &model.spec().layers[layer].mixer;
+        let (number, latents) = match &model.parts.layers[layer].mixer {
+            MixerWeights::Gqa(w) => (w.kv_layer, None),
+            MixerWeights::Mla(w) => (w.kv_layer, Some(w.kv_layer + 1 - w.latent_layer)),
+            MixerWeights::DeltaNet(w) => (w.state_layer, None),
         };
-        let kv = match heads {
-            Some(heads) => KvCache::of_layer(number, heads, types, n_seq, n_ctx),
-            None => KvCache::new(&[], types, n_seq, n_ctx),
-        };
-        let recurrent = match model.spec().layers[layer].mixer {
-            Mixer::DeltaNet(net) => Recurrent::of_layer(number, net, n_seq),
+        let kv = KvCache::from_layer(number, &cached(mixer, settings), types, n_seq, n_ctx);
+        let recurrent = match mixer {
+            Mixer::DeltaNet(net) => Recurrent::of_layer(number, *net, n_seq),
             _ => Recurrent::default(),
         };
-        Self { kv, recurrent }
+        Self {
+            kv,
+            recurrent,
+            latents: latents.filter(|_| settings.latent_inputs),
+        }
     }
 }
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use gguf_models::spec::Mixer;
 
 use super::weights::stage_bytes;
-use crate::kv::{self, Heads};
+use crate::kv;
 use crate::model::Model;
 use crate::recurrent;
-use crate::session::{MemoryPlan, Settings};
+use crate::session::{MemoryPlan, Settings, cached};
 use crate::{Error, Result};
 
 /// Memory of the program itself: code, metadata, vocabulary, what threads need.
@@ -102,10 +102,10 @@ impl LayeredPlan {
 /// Bytes of keys and values, or of the state, of a layer.
 fn layer_memory(mixer: &Mixer, settings: &Settings) -> u64 {
     let Settings { n_seq, n_ctx, .. } = *settings;
-    match (Heads::of(mixer), mixer) {
-        (Some(heads), _) => kv::n_bytes(&[heads], settings.types(), n_seq, n_ctx).unwrap_or(u64::MAX),
-        (None, Mixer::DeltaNet(net)) => recurrent::n_bytes(net).saturating_mul(n_seq as u64),
-        (None, _) => 0,
+    let kv = kv::n_bytes(&cached(mixer, settings), settings.types(), n_seq, n_ctx).unwrap_or(u64::MAX);
+    match mixer {
+        Mixer::DeltaNet(net) => recurrent::n_bytes(net).saturating_mul(n_seq as u64),
+        _ => kv,
     }
 }
 

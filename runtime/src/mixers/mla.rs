@@ -5,9 +5,11 @@ use rayon::prelude::*;
 use super::{apply_temperature, table};
 use crate::forward::{Env, MIN_ROWS, Scratch};
 use crate::kernels::Acts;
-use crate::kernels::elementwise::{RopeTable, rms_norm, rms_norm_in_place};
+use crate::kernels::elementwise::{RopeTable, add_scaled, rms_norm, rms_norm_in_place};
+use crate::kernels::rows::decode_row;
 use crate::kv::KvCache;
 use crate::model::{MlaKvWeights, MlaQueryWeights, MlaWeights, NormWeights, Tensor};
+use crate::observe::Input;
 
 /// What latent attention needs beside what all attention does.
 #[derive(Debug, Default)]
@@ -46,8 +48,20 @@ pub(crate) fn run(w: &MlaWeights, env: &mut Env<'_>, kv: &mut KvCache, s: &mut S
         apply_temperature(t, &mut s.q, spec.n_head * n_q, &s.place);
     }
     match &w.kv {
-        MlaKvWeights::Absorbed { k_b, v_b } => absorbed(w, k_b, v_b, env, kv, s),
-        MlaKvWeights::Expanded { kv_b } => expanded(w, kv_b, env, kv, s),
+        MlaKvWeights::Absorbed { k_b, v_b, kv_b } => {
+            if env.observer.is_some() {
+                take_latents(&s.projected, n_latent, spec.kv_lora_rank, &mut s.mla.latent);
+                let dense = |rows, n_cols| Input::Dense { rows, n_cols };
+                env.observe(kv_b, &mut s.mla.latent, dense);
+            }
+            absorbed(w, k_b, v_b, env, kv, s);
+        }
+        MlaKvWeights::Expanded { kv_b, k_b, v_b } => {
+            expanded(w, kv_b, env, kv, s);
+            if env.observer.is_some() {
+                show_latent_way(w, [k_b, v_b], kv_b, env, kv, s);
+            }
+        }
     }
     env.matmul(&w.output, &mut s.mixed, &mut s.y);
 }
@@ -102,29 +116,19 @@ fn absorbed(
     s: &mut Scratch,
 ) {
     let spec = &w.spec;
-    let (n, n_head, rank, n_rot) = (s.place.len(), spec.n_head, spec.kv_lora_rank, spec.rope.n_rot);
-    let (n_nope, n_q, n_v) = (spec.n_nope, spec.n_nope + n_rot, spec.head_dim_v);
+    let (n, n_head, rank) = (s.place.len(), spec.n_head, spec.kv_lora_rank);
+    let (n_nope, n_q, n_v) = (spec.n_nope, spec.n_nope + spec.rope.n_rot, spec.head_dim_v);
     kv.store_rows(w.kv_layer, &s.place, &s.projected, &[]);
 
     let m = &mut s.mla;
     m.number(n, n_head);
-    m.heads.reset(n * n_head, n_nope);
-    let heads = m.heads.rows_mut().par_chunks_mut(n_nope).zip(s.q.par_chunks(n_q));
-    heads
-        .with_min_len(MIN_ROWS)
-        .for_each(|(out, q)| out.copy_from_slice(&q[..n_nope]));
+    take_plain_queries(&s.q, n_q, n_nope, &mut m.heads);
+    show_heads(&k_b.name, n_head, env, &mut m.heads);
     env.matmul_grouped(k_b, &mut m.heads, &m.source, &m.starts, &mut m.by_head);
-    // Latent queries with the rotated elements behind.
-    let n_k = rank + n_rot;
-    s.k.resize(n * n_head * n_k, 0.0);
-    let latent = s.k.par_chunks_mut(n_k).zip(s.q.par_chunks(n_q)).enumerate();
-    latent.with_min_len(MIN_ROWS).for_each(|(i, (out, q))| {
-        let at = (i % n_head * n + i / n_head) * rank;
-        out[..rank].copy_from_slice(&m.by_head[at..at + rank]);
-        out[rank..].copy_from_slice(&q[n_nope..]);
-    });
+    latent_queries(w, &m.by_head, &s.q, &mut s.k);
     m.heads.reset(n * n_head, rank);
     kv.attend(env.cpu, w.kv_layer, &s.k, None, &s.place, m.heads.rows_mut());
+    show_heads(&v_b.name, n_head, env, &mut m.heads);
     env.matmul_grouped(v_b, &mut m.heads, &m.source, &m.starts, &mut m.by_head);
     s.mixed.reset(n, n_head * n_v);
     let rows = s.mixed.rows_mut().par_chunks_mut(n_v).enumerate();
@@ -132,6 +136,85 @@ fn absorbed(
         let at = (i % n_head * n + i / n_head) * n_v;
         out.copy_from_slice(&m.by_head[at..at + n_v]);
     });
+}
+
+/// The latent vectors alone, of rows that have rotated elements behind.
+fn take_latents(rows: &[f32], n_latent: usize, rank: usize, out: &mut Acts) {
+    out.reset(rows.len() / n_latent, rank);
+    let pairs = out.rows_mut().par_chunks_mut(rank).zip(rows.par_chunks(n_latent));
+    pairs
+        .with_min_len(MIN_ROWS)
+        .for_each(|(out, row)| out.copy_from_slice(&row[..rank]));
+}
+
+/// The elements of each query head that are not rotated.
+fn take_plain_queries(q: &[f32], n_q: usize, n_nope: usize, out: &mut Acts) {
+    out.reset(q.len() / n_q, n_nope);
+    let heads = out.rows_mut().par_chunks_mut(n_nope).zip(q.par_chunks(n_q));
+    heads
+        .with_min_len(MIN_ROWS)
+        .for_each(|(out, q)| out.copy_from_slice(&q[..n_nope]));
+}
+
+/// Shows an observer rows of single heads.
+fn show_heads(name: &str, n_head: usize, env: &mut Env<'_>, rows: &mut Acts) {
+    env.observe(name, rows, |rows, n_cols| Input::Heads { rows, n_cols, n_head });
+}
+
+/// Queries that meet what the cache has of the latent way: the products of heads in `by_head` with the rotated
+/// elements behind.
+fn latent_queries(w: &MlaWeights, by_head: &[f32], q: &[f32], out: &mut Vec<f32>) {
+    let spec = &w.spec;
+    let (n_head, rank) = (spec.n_head, spec.kv_lora_rank);
+    let (n_q, n_k) = (spec.n_nope + spec.rope.n_rot, rank + spec.rope.n_rot);
+    let n = q.len() / (n_head * n_q);
+    out.resize(n * n_head * n_k, 0.0);
+    let latent = out.par_chunks_mut(n_k).zip(q.par_chunks(n_q)).enumerate();
+    latent.with_min_len(MIN_ROWS).for_each(|(i, (out, q))| {
+        let at = (i % n_head * n + i / n_head) * rank;
+        out[..rank].copy_from_slice(&by_head[at..at + rank]);
+        out[rank..].copy_from_slice(&q[spec.n_nope..]);
+    });
+}
+
+/// Shows the inputs that the matrices `k_b` and `v_b` of the other layout would have. Those of `v_b` need attention over
+/// the latent vectors, with queries that met the key rows of `kv_b`.
+fn show_latent_way(
+    w: &MlaWeights,
+    [k_b, v_b]: [&str; 2],
+    kv_b: &Tensor,
+    env: &mut Env<'_>,
+    kv: &mut KvCache,
+    s: &mut Scratch,
+) {
+    let spec = &w.spec;
+    let (n, n_head, rank, n_nope) = (s.place.len(), spec.n_head, spec.kv_lora_rank, spec.n_nope);
+    let n_q = n_nope + spec.rope.n_rot;
+    let m = &mut s.mla;
+    take_plain_queries(&s.q, n_q, n_nope, &mut m.heads);
+    show_heads(k_b, n_head, env, &mut m.heads);
+    let Some(first) = env.latents else { return };
+    let layer = first + w.latent_layer;
+    kv.store_rows(layer, &s.place, &s.projected, &[]);
+
+    let weights = env.weights(kv_b);
+    let factor = kv_b.factors.first().copied().unwrap_or(1.0);
+    m.by_head.resize(n * n_head * rank, 0.0);
+    let heads = m.by_head.par_chunks_mut(n * rank).enumerate();
+    heads.for_each(|(head, out)| {
+        out.fill(0.0);
+        let mut keys = vec![0.0; rank];
+        for i in 0..n_nope {
+            decode_row(&weights, head * (n_nope + spec.head_dim_v) + i, &mut keys);
+            for (row, out) in out.chunks_exact_mut(rank).enumerate() {
+                add_scaled(out, &keys, s.q[(row * n_head + head) * n_q + i] * factor);
+            }
+        }
+    });
+    latent_queries(w, &m.by_head, &s.q, &mut s.k);
+    m.heads.reset(n * n_head, rank);
+    kv.attend(env.cpu, layer, &s.k, None, &s.place, m.heads.rows_mut());
+    show_heads(v_b, n_head, env, &mut m.heads);
 }
 
 impl MlaScratch {
@@ -154,11 +237,7 @@ fn expanded(w: &MlaWeights, kv_b: &Tensor, env: &mut Env<'_>, kv: &mut KvCache, 
     let (n_nope, n_v) = (spec.n_nope, spec.head_dim_v);
     let (n_latent, n_k, n_kv) = (rank + n_rot, n_nope + n_rot, n_nope + n_v);
     let m = &mut s.mla;
-    m.latent.reset(n, rank);
-    let rows = m.latent.rows_mut().par_chunks_mut(rank);
-    rows.zip(s.projected.par_chunks(n_latent))
-        .with_min_len(MIN_ROWS)
-        .for_each(|(out, row)| out.copy_from_slice(&row[..rank]));
+    take_latents(&s.projected, n_latent, rank, &mut m.latent);
     env.matmul(kv_b, &mut m.latent, &mut m.by_head);
     s.k.resize(n * n_head * n_k, 0.0);
     s.v.resize(n * n_head * n_v, 0.0);

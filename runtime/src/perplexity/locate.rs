@@ -99,7 +99,7 @@ impl Observe for Watch {
         if self.found.is_some() {
             return;
         }
-        let (Input::Dense { rows, n_cols } | Input::Experts { rows, n_cols, .. }) = input;
+        let (rows, n_cols) = input.rows();
         let Some(at) = rows.iter().position(|v| !v.is_finite()) else {
             self.passed.push(tensor.to_owned());
             return;
@@ -114,6 +114,9 @@ impl Observe for Watch {
                     .partition_point(|&start| start <= pair)
                     .saturating_sub(1);
                 format!("expert {expert}")
+            }
+            Input::Heads { n_head, .. } => {
+                format!("position {}, head {}", self.first + row / n_head, row % n_head)
             }
             Input::Dense { .. } => format!("position {}", self.first + row),
         };

@@ -51,7 +51,7 @@ impl LogSum {
 }
 
 /// A sum of values with the sum of their squares.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
     /// Sum of the values.
     pub sum: f64,

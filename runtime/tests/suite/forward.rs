@@ -197,12 +197,13 @@ impl Observe for Seen {
             n_cols,
             source,
             group_starts,
+            tokens,
         } = input
         {
             assert_eq!(group_starts.len(), N_EXPERT + 1);
             assert_eq!(group_starts[N_EXPERT], source.len());
             assert!(source.iter().all(|&s| (s as usize) < rows.len() / n_cols));
-            let group = |w: &[usize]| source[w[0]..w[1]].is_sorted();
+            let group = |w: &[usize]| tokens[w[0]..w[1]].is_sorted();
             assert!(
                 group_starts.windows(2).all(group),
                 "tokens of an expert are in order"

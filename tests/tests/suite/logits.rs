@@ -1,4 +1,5 @@
-//! Every checkpoint beside the project, converted to F32, against the logits that Hugging Face's code computes from it.
+//! Every checkpoint beside the project, converted to F32, against the logits that Hugging Face's code computes from it;
+//! and that importance is collected of all its weights.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,8 @@ use gguf_runtime::{
 };
 use safetensors::SafeTensors;
 use suite_tests::{run_ok, shared};
+
+use crate::importance;
 
 /// Relative L2 error of logits.
 const TOLERANCE: f64 = 1e-4;
@@ -133,7 +136,7 @@ impl Observe for Inputs {
     fn input(&mut self, tensor: &str, input: Input<'_>) {
         let all = self.0.entry(tensor.to_owned()).or_default();
         match input {
-            Input::Dense { rows, .. } => all.extend(rows),
+            Input::Dense { rows, .. } | Input::Heads { rows, .. } => all.extend(rows),
             Input::Experts {
                 rows, n_cols, source, ..
             } => {
@@ -178,6 +181,7 @@ fn by_layer(file: &Path, model: &Model, ids: &[u32], compute: Compute) -> Option
     let chunks = Chunks::of_whole(ids.to_vec(), cut, None).expect("chunks");
     let settings = Settings {
         compute,
+        latent_inputs: true,
         ..chunks.session_settings(7)
     };
     let streamed = Model::open_streamed(file).expect("opened before");
@@ -213,7 +217,7 @@ fn by_layer(file: &Path, model: &Model, ids: &[u32], compute: Compute) -> Option
 }
 
 #[test]
-fn logits_are_those_of_the_checkpoint() {
+fn checkpoints_have_their_logits_and_all_weights_are_collected() {
     let tmp = tempfile::tempdir().expect("a folder");
     let mut wrong = Vec::new();
     for dir in checkpoints() {
@@ -230,6 +234,7 @@ fn logits_are_those_of_the_checkpoint() {
         let file = path("");
         convert(&file, "f32");
         wrong.extend(compare(&name, &file, &golden, Compute::Fast));
+        wrong.extend(importance::uncovered(&name, &file));
         // Blocks of 4 bits that are kept hold the same numbers.
         if name.contains("fp4") {
             let kept = path("-kept");
@@ -255,6 +260,7 @@ fn logits_are_those_of_the_checkpoint() {
                 &golden,
                 Compute::Fast,
             ));
+            wrong.extend(importance::between_layouts(&name, &file, &expanded));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

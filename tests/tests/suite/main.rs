@@ -5,6 +5,7 @@
 mod common;
 mod corpus;
 mod environment;
+mod importance;
 mod logits;
 mod malformed;
 mod pipeline;

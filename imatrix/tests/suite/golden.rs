@@ -1,67 +1,17 @@
-//! The program against the reference's matrix, against itself with other threads and batches, and on bad
-//! input.
+//! Against the reference's matrix, with other threads and batches, and on bad input.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod files;
-
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use gguf_imatrix_format::Imatrix;
 
-const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data");
+use crate::common::{DATA, collect, distance, model, run};
 
 /// Largest relative L2 distance of a weight's sums. The reference adds up in f32.
 const SUMS_DISTANCE: f64 = 5e-3;
 
 /// Tokens that an expert's count may differ by: sums in another order let a near tie in routing fall otherwise.
 const COUNT_SLACK: u64 = 3;
-
-/// The model that the golden matrix was made with; a clone without the shared folder has none.
-fn model() -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden/quantize/qwen3moe-bf16.gguf");
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("notice: {} is absent: nothing compared", path.display());
-    None
-}
-
-fn run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
-        .args(args)
-        .output()
-        .unwrap()
-}
-
-/// Runs on the calibration text; extra options are separated by blanks. Returns what went to stdout.
-fn collect(model: &Path, out: &Path, options: &str) -> String {
-    let text = format!("{DATA}/calibration.txt");
-    let mut args = vec![
-        "-m",
-        model.to_str().unwrap(),
-        "-f",
-        &text,
-        "-o",
-        out.to_str().unwrap(),
-    ];
-    args.extend(options.split_whitespace());
-    let done = run(&args);
-    assert!(
-        done.status.success(),
-        "{options}: {}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-    String::from_utf8(done.stdout).unwrap()
-}
-
-fn distance(a: &[f32], b: &[f32]) -> f64 {
-    assert_eq!(a.len(), b.len());
-    let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|x| x * x).sum::<f64>().sqrt();
-    let difference = norm(&mut a.iter().zip(b).map(|(&x, &y)| f64::from(x) - f64::from(y)));
-    difference / norm(&mut b.iter().map(|&x| f64::from(x)))
-}
 
 #[test]
 fn the_matrix_agrees_with_the_references() {
@@ -123,6 +73,7 @@ fn neither_threads_nor_batches_change_a_byte() {
         "-b 512 -t 2",
         "-b 512 -ub 50 -t 5 --no-ppl",
         "-b 30 -t 3",
+        "-b 512 -t 2 --output-frequency 2 --save-frequency 3",
     ];
     for (i, options) in settings.into_iter().enumerate() {
         let out = dir.path().join(format!("{i}.gguf"));

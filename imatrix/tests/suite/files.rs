@@ -5,7 +5,7 @@ use std::process::Output;
 
 use gguf_imatrix_format::{Entry, Imatrix, Index};
 
-use super::{DATA, run};
+use crate::common::{DATA, run};
 
 const UP: &str = "blk.0.ffn_up_exps.weight";
 

@@ -1,0 +1,147 @@
+//! The files that a run writes.
+
+use std::path::{Path, PathBuf};
+
+use gguf::atomic::AtomicFile;
+use gguf_cli::Result;
+use gguf_imatrix_format::{Imatrix, Origin, Weight};
+use gguf_runtime::Model;
+use gguf_runtime::chunks::Chunks;
+
+use crate::args::{Args, Form, RunFiles};
+use crate::collect::wants;
+use crate::files;
+use crate::run::inputs;
+use crate::sums::SumSet;
+
+/// Where matrices go, and how.
+pub(crate) struct Output<'a> {
+    args: &'a Args,
+    files: RunFiles<'a>,
+    /// Files that must not be replaced.
+    inputs: Vec<&'a Path>,
+    /// The matrix whose sums the run's are added to.
+    loaded: Option<Imatrix>,
+    /// What the run was made of, when that is known.
+    origin: Option<Origin>,
+}
+
+impl<'a> Output<'a> {
+    pub(crate) fn new(args: &'a Args, files: RunFiles<'a>) -> Self {
+        Self {
+            args,
+            files,
+            inputs: inputs(args, files, None),
+            loaded: None,
+            origin: None,
+        }
+    }
+
+    /// The same when the model is known.
+    pub(crate) fn with_model(self, model: &'a Model, origin: Origin, loaded: Option<Imatrix>) -> Self {
+        Self {
+            inputs: inputs(self.args, self.files, Some(model)),
+            loaded,
+            origin: Some(origin),
+            ..self
+        }
+    }
+
+    /// The name of the output.
+    pub(crate) fn path(&self) -> &Path {
+        &self.args.output
+    }
+
+    /// Refuses now what could not be written in the end.
+    pub(crate) fn check(&self, n_bytes: Option<u64>) -> Result<()> {
+        let force = self.args.force.force;
+        drop(AtomicFile::create(self.path(), force, &self.inputs, n_bytes)?);
+        Ok(())
+    }
+
+    /// The same for copies behind chunk `first`. Those of a run that is resumed are replaced.
+    pub(crate) fn check_copies(&self, first: usize, n_chunks: usize) -> Result<()> {
+        let every = self.args.save_frequency;
+        if every == 0 {
+            return Ok(());
+        }
+        for chunk in (every..=n_chunks).step_by(every).filter(|&c| c > first) {
+            drop(AtomicFile::create(
+                &self.copy(chunk),
+                self.replaces(),
+                &self.inputs,
+                None,
+            )?);
+        }
+        Ok(())
+    }
+
+    fn replaces(&self) -> bool {
+        self.args.force.force || self.args.resume
+    }
+
+    fn copy(&self, chunk: usize) -> PathBuf {
+        let mut path = self.path().as_os_str().to_owned();
+        path.push(format!(".at_{chunk}"));
+        path.into()
+    }
+
+    /// Bytes of the output.
+    pub(crate) fn n_bytes(&self, model: &Model) -> Result<u64> {
+        let has_means = self.args.output_format == Form::Gguf;
+        let observed = model.observed();
+        let weights: Vec<Weight<'_>> = observed
+            .iter()
+            .filter(|w| wants(w.name, self.args.process_output))
+            .map(|w| Weight {
+                name: w.name,
+                n_cols: w.n_cols as u64,
+                n_mat: w.n_experts as u64,
+                has_means,
+            })
+            .collect();
+        let dataset = self.files.dataset();
+        match self.args.output_format {
+            Form::Gguf => gguf_imatrix_format::gguf_bytes(&weights, &[dataset], self.origin.as_ref())
+                .map_err(files::failure),
+            Form::Dat => Ok(gguf_imatrix_format::legacy_bytes(&weights, &dataset)),
+        }
+    }
+
+    /// The matrix of the first `n_chunks` chunks.
+    pub(crate) fn imatrix(&self, chunks: &Chunks, n_chunks: usize, sums: &SumSet) -> Imatrix {
+        Imatrix {
+            entries: sums.entries(),
+            datasets: vec![self.files.dataset()],
+            chunk_count: u32::try_from(n_chunks).unwrap_or(u32::MAX),
+            chunk_size: u32::try_from(chunks.n_ctx()).unwrap_or(u32::MAX),
+            origin: self.origin.clone(),
+        }
+    }
+
+    /// The run's matrix on top of those that were loaded.
+    pub(crate) fn merged(&self, own: Imatrix) -> Result<Imatrix> {
+        let Some(loaded) = &self.loaded else {
+            return Ok(own);
+        };
+        let mut all = loaded.clone();
+        for note in all.merge(own).map_err(files::failure)? {
+            gguf_cli::warn(&note);
+        }
+        Ok(all)
+    }
+
+    /// Writes the matrix under its own name.
+    pub(crate) fn write(&self, imatrix: &Imatrix) -> Result<()> {
+        self.write_to(self.path(), self.args.force.force, imatrix)
+    }
+
+    /// Writes the matrix of the chunks up to `chunk` beside.
+    pub(crate) fn write_copy(&self, chunk: usize, imatrix: &Imatrix) -> Result<()> {
+        self.write_to(&self.copy(chunk), self.replaces(), imatrix)
+    }
+
+    fn write_to(&self, path: &Path, force: bool, imatrix: &Imatrix) -> Result<()> {
+        files::write(imatrix, path, self.args.output_format, force, &self.inputs)
+    }
+}

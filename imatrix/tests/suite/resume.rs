@@ -1,0 +1,125 @@
+//! Runs that are stopped, and go on.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::{DATA, model, run};
+
+/// Arguments of a run of 12 chunks with a checkpoint behind each; `more` stands in place of options of these.
+fn args<'a>(model: &'a str, text: &'a str, out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let pairs = [
+        ["-m", model],
+        ["-f", text],
+        ["-c", "64"],
+        ["-b", "64"],
+        ["--chunks", "12"],
+    ];
+    let mut args = vec!["-o", out, "--output-frequency", "1", "--quiet"];
+    args.extend(pairs.iter().filter(|p| !more.contains(&p[0])).flatten());
+    args.extend(more);
+    args
+}
+
+/// Starts a run and kills it when `mark` has been printed and there is a checkpoint.
+fn kill_behind(args: &[&str], mark: &str, checkpoint: &Path) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut printed = Vec::new();
+    let mut byte = [0];
+    let out = child.stdout.as_mut().unwrap();
+    while !String::from_utf8_lossy(&printed).contains(mark) || !checkpoint.exists() {
+        out.read_exact(&mut byte).unwrap();
+        printed.push(byte[0]);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_killed_run_ends_with_the_bytes_of_one_that_was_not() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (model, text) = (model.to_str().unwrap(), format!("{DATA}/calibration.txt"));
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (whole, out) = (path("whole"), path("out"));
+    let checkpoint = dir.path().join("out.checkpoint");
+    let done = run(&args(model, &text, &whole, &[]));
+    assert!(done.status.success());
+    let estimate = |stdout: &[u8]| String::from_utf8_lossy(stdout).lines().last().unwrap().to_owned();
+    let expected = estimate(&done.stdout);
+    // Killed three times on its way, each time by another cut in batches.
+    kill_behind(&args(model, &text, &out, &[]), "[3]", &checkpoint);
+    assert!(!Path::new(&out).exists());
+    kill_behind(
+        &args(model, &text, &out, &["--resume", "-t", "1"]),
+        "[6]",
+        &checkpoint,
+    );
+    kill_behind(
+        &args(model, &text, &out, &["--resume", "-ub", "17"]),
+        "[9]",
+        &checkpoint,
+    );
+    let refused = run(&args(model, &text, &out, &[]));
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("`--resume`"));
+    let done = run(&args(model, &text, &out, &["--resume", "-b", "128"]));
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(estimate(&done.stdout), expected);
+    assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap());
+    assert!(!checkpoint.exists());
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "inputs of the test, no outputs of the program"
+)]
+fn checkpoints_of_other_runs_and_damaged_ones_are_refused() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (model, text) = (model.to_str().unwrap(), format!("{DATA}/calibration.txt"));
+    let out = dir.path().join("out");
+    let out = out.to_str().unwrap();
+    let checkpoint = dir.path().join("out.checkpoint");
+    kill_behind(&args(model, &text, out, &[]), "[3]", &checkpoint);
+    let refuses = |more: &[&str], part: &str| {
+        let done = run(&args(model, &text, out, &[&["--resume"], more].concat()));
+        let talk = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(1), "{talk}");
+        assert!(
+            talk.contains(part) && talk.lines().count() == 1,
+            "expected `{part}` in: {talk}"
+        );
+        assert!(!Path::new(out).exists());
+    };
+    refuses(&["--parse-special"], "special tokens: expected true, found false");
+    refuses(&["--process-output"], "output matrix: expected true");
+    refuses(&["--all-experts"], "share for all experts: expected 1, found 0");
+    refuses(&["--from-chunk", "1"], "first chunk: expected 1, found 0");
+    refuses(&["--chunks", "1"], "chunks");
+    let other = dir.path().join("text");
+    std::fs::write(&other, std::fs::read_to_string(&text).unwrap() + " more").unwrap();
+    refuses(&["-f", other.to_str().unwrap()], "text: expected ");
+    refuses(&["-c", "32"], "context: expected 32, found 64");
+
+    let whole = std::fs::read(&checkpoint).unwrap();
+    for n in (0..whole.len()).step_by(whole.len() / 23 + 1) {
+        std::fs::write(&checkpoint, &whole[..n]).unwrap();
+        refuses(&[], "");
+    }
+    // Sums that are no numbers.
+    let mut bytes = whole.clone();
+    let end = bytes.len() - 64;
+    bytes[whole.len() / 2..end].fill(0xff);
+    std::fs::write(&checkpoint, &bytes).unwrap();
+    refuses(&[], "expected finite sums");
+    std::fs::write(&checkpoint, &whole).unwrap();
+    let done = run(&args(model, &text, out, &["--force"]));
+    assert!(done.status.success() && !checkpoint.exists());
+}

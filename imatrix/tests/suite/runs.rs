@@ -1,0 +1,205 @@
+//! What the options change.
+
+use std::path::{Path, PathBuf};
+
+use gguf::GgufFile;
+use gguf_imatrix_format::Imatrix;
+
+use crate::common::{DATA, collect, model, run};
+
+/// A matrix, and what was printed.
+fn read(model: &Path, out: &Path, options: &str) -> (Imatrix, String) {
+    let printed = collect(model, out, &format!("-c 64 --quiet {options}"));
+    (Imatrix::read(out).unwrap(), printed)
+}
+
+#[test]
+fn all_experts_see_the_share_and_nothing_else_changes() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let (routed, values) = read(&model, &path("routed"), "--chunks 3");
+    let (all, same_values) = read(&model, &path("all"), "--chunks 3 --all-experts");
+    assert_eq!(values, same_values);
+    let (quarter, _) = read(&model, &path("quarter"), "--chunks 3 --all-experts 0.25");
+    let (cut, _) = read(
+        &model,
+        &path("cut"),
+        "--chunks 3 --all-experts 0.25 -b 64 -ub 19 -t 1",
+    );
+    assert_eq!(quarter, cut);
+    for (name, e) in &routed.entries {
+        let n = e.counts.len();
+        if n == 1 {
+            assert_eq!(e, &all.entries[name]);
+            continue;
+        }
+        assert_eq!(all.entries[name].counts, vec![192; n], "{name}");
+        // A quarter of the positions, and those that are routed besides.
+        let counts = &quarter.entries[name].counts;
+        let at_least = |(q, r): (&u64, &u64)| *q >= 48.max(*r) && *q <= 48 + *r;
+        assert!(counts.iter().zip(&e.counts).all(at_least), "{name}: {counts:?}");
+        // What an expert sees by routing is a part of what it sees in all.
+        let larger = |(a, r): (&f32, &f32)| *a >= *r;
+        assert!(all.entries[name].sums.iter().zip(&e.sums).all(larger), "{name}");
+    }
+    // Gate and up of every expert saw the tokens that the router saw.
+    let router = &all.entries["blk.0.ffn_gate_inp.weight"].sums;
+    for expert in all.entries["blk.0.ffn_up_exps.weight"]
+        .sums
+        .chunks_exact(router.len())
+    {
+        assert_eq!(expert, router);
+    }
+}
+
+#[test]
+fn chunks_are_left_out_and_copies_kept() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let (two, _) = read(&model, &path("two"), "--chunks 2");
+    let (five, _) = read(&model, &path("five"), "--chunks 5 --save-frequency 2");
+    assert_eq!(Imatrix::read(&path("five.at_2")).unwrap(), two);
+    assert!(path("five.at_4").exists() && !path("five.at_5").exists());
+    // The chunks behind make up the difference.
+    let (rest, _) = read(&model, &path("rest"), "--chunks 3 --chunk 2");
+    let name = "blk.1.ffn_down_exps.weight";
+    let sum = |m: &Imatrix| m.entries[name].counts.iter().sum::<u64>();
+    assert_eq!(sum(&rest) + sum(&two), sum(&five));
+    for ((a, b), c) in rest.entries[name]
+        .sums
+        .iter()
+        .zip(&two.entries[name].sums)
+        .zip(&five.entries[name].sums)
+    {
+        assert!((a + b - c).abs() <= 1e-5 * c);
+    }
+    let text = format!("{DATA}/calibration.txt");
+    let (model, out) = (model.to_str().unwrap(), path("far"));
+    let done = run(&[
+        "-m",
+        model,
+        "-f",
+        &text,
+        "-o",
+        out.to_str().unwrap(),
+        "--chunk",
+        "100000",
+    ]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("expected at least"));
+}
+
+#[test]
+fn the_summary_and_the_least_tokens_of_an_expert() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let text = format!("{DATA}/calibration.txt");
+    let (model, path) = (model.to_str().unwrap(), out.to_str().unwrap());
+    let args = ["-m", model, "-f", &text, "-o", path, "-c", "64", "--chunks", "2"];
+    let more = ["--json", "--quiet", "--min-expert-tokens", "1000"];
+    let done = run(&[&args[..], &more].concat());
+    assert_eq!(done.status.code(), Some(1));
+    let talk = String::from_utf8(done.stderr).unwrap();
+    assert!(
+        talk.contains("expected at least 1000 tokens for each expert, found "),
+        "{talk}"
+    );
+    let matrix = Imatrix::read(&out).unwrap();
+    let least = matrix.entries.values().filter(|e| e.counts.len() > 1);
+    let least = least.flat_map(|e| &e.counts).min().unwrap();
+    assert!(talk.contains(&format!("found {least}")), "{talk}");
+    let summary = String::from_utf8(done.stdout).unwrap();
+    for part in [
+        "\"chunks\": 2",
+        "\"perplexity\"",
+        "\"min_expert_tokens\": 1000",
+        &format!("\"least_tokens\": {least}"),
+    ] {
+        assert!(summary.contains(part), "expected `{part}` in: {summary}");
+    }
+}
+
+/// The model with one weight that is infinite.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an input of the test, no output of the program"
+)]
+fn damaged(model: &Path, dir: &Path, tensor: &str, at: u64) -> PathBuf {
+    let file = GgufFile::open(model).unwrap();
+    let start = file.tensor_range(file.tensor(tensor).unwrap()).start + 2 * at;
+    let mut bytes = std::fs::read(model).unwrap();
+    // BF16 infinity.
+    bytes[start as usize..][..2].copy_from_slice(&[0x80, 0x7f]);
+    let path = dir.join("damaged.gguf");
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn a_weight_that_is_no_number_is_found() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!("{DATA}/calibration.txt");
+    let out = dir.path().join("out");
+    let shape = |tensor: &str| {
+        *GgufFile::open(&model)
+            .unwrap()
+            .tensor(tensor)
+            .unwrap()
+            .shape
+            .dims()
+            .first_chunk::<3>()
+            .unwrap()
+    };
+    for (tensor, met) in [
+        (
+            "blk.1.ffn_up_exps.weight",
+            "layer 1: input of tensor `blk.1.ffn_down_exps.weight`, expert 3, column 2",
+        ),
+        ("blk.1.ffn_down_exps.weight", "layer 2: input of tensor `blk.2."),
+    ] {
+        let [n_cols, n_rows, _] = shape(tensor);
+        let bad = damaged(&model, dir.path(), tensor, (3 * n_rows + 2) * n_cols + 5);
+        let args = [
+            "-m",
+            bad.to_str().unwrap(),
+            "-f",
+            &text,
+            "-o",
+            out.to_str().unwrap(),
+            "-c",
+            "16",
+            "-b",
+            "16",
+        ];
+        let done = run(&[
+            &args[..],
+            &["--chunks", "8", "--output-frequency", "1", "--quiet"],
+        ]
+        .concat());
+        let talk = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(1), "{talk}");
+        let origin = format!("tensor `{tensor}`, expert 3, row 2, column 5, is inf");
+        assert!(talk.contains(met) && talk.contains(&origin), "{talk}");
+        assert!(!out.exists());
+        let chunk: usize = talk
+            .split("chunk ")
+            .nth(1)
+            .unwrap()
+            .split(',')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap();
+        // What was collected in front of the chunk is there still.
+        let checkpoint = dir.path().join("out.checkpoint");
+        assert_eq!(checkpoint.exists(), chunk > 1, "{talk}");
+        if chunk > 1 {
+            GgufFile::open(&checkpoint).unwrap().require_sound().unwrap();
+            std::fs::remove_file(&checkpoint).unwrap();
+        }
+    }
+}
