@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gguf_cli::count;
-use gguf_imatrix_format::Entry;
+use gguf_imatrix_format::{Entry, is_experts};
 use serde::Serialize;
 
 /// Tokens that an expert should have seen. The mean square of a normally distributed column is known to a relative
@@ -68,7 +68,10 @@ impl Coverage {
     /// tokens, so the one that saw the fewest speaks for all.
     pub(crate) fn of(entries: &BTreeMap<String, Entry>, min: u64) -> Self {
         let mut by_layer: BTreeMap<(usize, &str), &[u64]> = BTreeMap::new();
-        for (name, e) in entries.iter().filter(|(_, e)| e.counts.len() > 1) {
+        let stacks = entries
+            .iter()
+            .filter(|(name, e)| is_experts(name) && e.counts.len() > 1);
+        for (name, e) in stacks {
             let layer = name.strip_prefix("blk.").and_then(|r| r.split_once('.'));
             let place = layer.map_or((usize::MAX, name.as_str()), |(n, _)| {
                 (n.parse().unwrap_or(usize::MAX), n)
@@ -195,7 +198,7 @@ mod tests {
             ("blk.10.ffn_down_exps.weight", &[500, 20]),
             ("blk.2.ffn_up_exps.weight", &[0, 0, 3, 900]),
             ("blk.3.ffn_up_exps.weight", &[64, 456]),
-            ("blk.3.attn_q.weight", &[4]),
+            ("blk.3.attn_k_b.weight", &[4, 4]),
         ];
         let found = coverage(&seen, 64);
         assert_eq!((found.experts, found.reached, found.below()), (8, 6, 4));

@@ -1,4 +1,4 @@
-//! `gguf-imatrix`: collects an importance matrix.
+//! `gguf-imatrix`: collects importance matrices, and works on those that are there.
 //!
 //! The model runs over a calibration text, cut in chunks of one context each, and an observer in the forward
 //! pass sees the input of every product with a weight. For each weight inside the layers it adds up the
@@ -12,6 +12,13 @@
 //! Sums are kept in f64 in the order of the tokens and stored as f32, so the file is the same for any number
 //! of threads and any batch size. A router's near tie can fall otherwise in another implementation, so counts
 //! of single experts may differ from it by a few tokens; the sum over experts does not.
+//!
+//! The file says what it was made of (`origin`): the model's fingerprint and settings, which survive quantizing, and the
+//! SHA-256 of the text, so that the quantizer can tell a matrix of another model or of other settings. What the experts
+//! saw is a table (`coverage`) at the end of a run.
+//!
+//! Without a text `--in-file` adds matrices up (`merge`); `stats`, `compare` and `convert` are commands on files of
+//! either form, each a module with its arguments. What a form or a merge loses is said.
 //!
 //! Refused, with nothing written: a text with fewer than two chunks or that is not UTF-8, chunks below 16
 //! tokens, a model that this build cannot run, an output that exists or is an input (before the run), an input

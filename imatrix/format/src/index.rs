@@ -121,13 +121,17 @@ impl Index {
         Ok(Some(out))
     }
 
-    /// The mean square of each column over the tokens of all matrices of a weight, which have counts of their own.
-    /// `None` if there is no such weight, or none of its matrices saw a token.
+    /// The mean square of each column over the tokens of all experts of a weight, which have counts of their own.
+    /// `None` if there is no such weight, or none of its experts saw a token.
     ///
     /// # Errors
     /// A failed read.
     pub fn column_means(&self, name: &str) -> Result<Option<Vec<f64>>> {
-        let Some(place) = self.entries.get(name).filter(|p| p.counts.len() > 1) else {
+        let Some(place) = self
+            .entries
+            .get(name)
+            .filter(|p| prior::takes_prior(name, &p.counts))
+        else {
             return Ok(None);
         };
         let n_cols = place.per_count() as usize;

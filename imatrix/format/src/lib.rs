@@ -229,6 +229,12 @@ fn is_gguf(source: &dyn Source) -> Result<bool> {
     Ok(&magic == b"GGUF")
 }
 
+/// Whether a weight is a stack of experts, which see tokens of their own. Heads of latent attention, whose weight has
+/// several matrices too, see all tokens.
+pub fn is_experts(name: &str) -> bool {
+    name.contains("_exps.")
+}
+
 /// The part of a path behind the last separator of either kind: files must not carry private folders.
 pub fn base_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)

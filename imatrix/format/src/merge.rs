@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Entry, Error, Imatrix, Origin, Result};
+use crate::{Entry, Error, Imatrix, Origin, Result, is_experts};
 
 /// Sums of one weight in f64, so that the order of merging many files does not show.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl Merger {
             if scale > 1 {
                 sums.scale(scale);
             }
-            let is_experts = name.contains("_exps.");
+            let is_experts = is_experts(&name);
             if let Some(all) = self.sums.get_mut(&name) {
                 lost += usize::from(all.add(sums, is_experts));
             } else {

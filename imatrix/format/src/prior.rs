@@ -4,7 +4,7 @@
 //! more, each of them the mean of all tokens of the tensor: an expert without tokens has that mean, one with many keeps
 //! what is its own.
 
-use crate::{Entry, Imatrix};
+use crate::{Entry, Imatrix, is_experts};
 
 /// The mean square of a column of an expert that saw `count` tokens with squares `sum`, where `mean` is that of the
 /// column over the tokens of all experts.
@@ -36,12 +36,12 @@ impl Means {
     }
 }
 
-impl Entry {
-    /// Whether a prior means something: several matrices with counts of their own, some of which saw tokens.
-    fn takes_prior(&self) -> bool {
-        self.counts.len() > 1 && self.counts.iter().any(|c| *c > 0)
-    }
+/// Whether a prior means something for a weight: experts with counts of their own, some of which saw tokens.
+pub(crate) fn takes_prior(name: &str, counts: &[u64]) -> bool {
+    is_experts(name) && counts.len() > 1 && counts.iter().any(|c| *c > 0)
+}
 
+impl Entry {
     /// Adds `prior` tokens of the stack's mean to each matrix.
     fn bake(&mut self, prior: u32) {
         let n_cols = self.sums.len() / self.counts.len();
@@ -66,7 +66,11 @@ impl Imatrix {
     /// the stack's mean in each expert. Returns how many weights it concerned.
     pub fn bake_prior(&mut self, prior: u32) -> usize {
         let mut n = 0;
-        for entry in self.entries.values_mut().filter(|e| e.takes_prior()) {
+        for (_, entry) in self
+            .entries
+            .iter_mut()
+            .filter(|(name, e)| takes_prior(name, &e.counts))
+        {
             entry.bake(prior);
             n += 1;
         }
@@ -101,7 +105,11 @@ mod tests {
             counts: vec![2],
         };
         let mut m = Imatrix {
-            entries: [("e".to_owned(), entry), ("d".to_owned(), dense.clone())].into(),
+            entries: [
+                ("blk.0.ffn_up_exps.weight".to_owned(), entry),
+                ("d".to_owned(), dense.clone()),
+            ]
+            .into(),
             ..Imatrix::default()
         };
         assert_eq!(m.bake_prior(4), 1);
@@ -116,7 +124,7 @@ mod tests {
         ]
         .map(|(sum, n, mean)| shrink(sum, n, mean, 4))
         .into();
-        assert_eq!(m.importance("e"), Some(expected));
-        assert_eq!(m.entries["e"].counts, [7, 4, 13]);
+        assert_eq!(m.importance("blk.0.ffn_up_exps.weight"), Some(expected));
+        assert_eq!(m.entries["blk.0.ffn_up_exps.weight"].counts, [7, 4, 13]);
     }
 }

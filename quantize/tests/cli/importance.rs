@@ -3,15 +3,15 @@
 
 use gguf::{GgufFile, Value};
 use gguf_blocks::{Importance, registry};
-use gguf_imatrix_format::{Imatrix, Origin, OriginModel};
+use gguf_imatrix_format::Imatrix;
 use serde_json::Value as Json;
 
 use crate::fixture::*;
 
-const UP: &str = "blk.0.ffn_up_exps.weight";
+pub(crate) const UP: &str = "blk.0.ffn_up_exps.weight";
 
 impl Fixture {
-    fn matrix(&self, name: &str, matrix: &Imatrix) {
+    pub(crate) fn matrix(&self, name: &str, matrix: &Imatrix) {
         matrix.write_gguf(&self.path(name), true, &[]).unwrap();
     }
 
@@ -21,7 +21,7 @@ impl Fixture {
         (t.type_name(), file.tensor_bytes(t).unwrap().into_owned())
     }
 
-    fn succeeds(&self, args: &str) -> String {
+    pub(crate) fn succeeds(&self, args: &str) -> String {
         let out = self.run(args);
         let text = String::from_utf8(out.stderr).unwrap();
         assert!(out.status.success(), "{args}: {text}");
@@ -436,98 +436,27 @@ fn a_prior_pulls_experts_to_the_mean_of_their_tensor() {
     f.refuses("--prior 0 --imatrix m in.gguf x Q4_K_M", 2, &["--prior"]);
 }
 
-/// A model whose router has gating function `gating`, if any, and whose norms begin at element `first`.
-fn routed(gating: Option<u32>, norm: u64) -> Vec<u8> {
-    let mut pairs: Vec<(String, Value)> = [
-        ("block_count", 1_u32),
-        ("context_length", 64),
-        ("embedding_length", 256),
-        ("feed_forward_length", 288),
-        ("attention.head_count", 4),
-        ("attention.head_count_kv", 4),
-        ("expert_count", 2),
-        ("expert_used_count", 1),
-        ("expert_feed_forward_length", 288),
-        ("vocab_size", 64),
-    ]
-    .map(|(key, n)| (format!("glm4moe.{key}"), n.into()))
-    .into();
-    pairs.push(("general.architecture".to_owned(), "glm4moe".into()));
-    pairs.push((
-        "glm4moe.attention.layer_norm_rms_epsilon".to_owned(),
-        Value::F32(1e-6),
-    ));
-    pairs.extend(gating.map(|n| ("glm4moe.expert_gating_func".to_owned(), n.into())));
-    let pairs: Vec<(&str, Value)> = pairs.iter().map(|(k, v)| (k.as_str(), v.clone())).collect();
-    built(
-        &pairs,
-        &[
-            ("blk.0.attn_norm.weight", &[norm]),
-            ("blk.0.attn_v.weight", &[256, 32]),
-            (UP, &[256, 288, 2]),
-        ],
-    )
-}
-
+/// What merging makes: several texts in an array, here under the name of the other form.
 #[test]
-fn a_matrix_of_other_settings_or_another_model_is_told() {
+fn a_merged_matrix_is_used() {
     let f = Fixture::new();
-    f.put("softmax.gguf", &routed(Some(1), 256));
-    f.put("sigmoid.gguf", &routed(Some(2), 256));
-    f.put("other.gguf", &routed(Some(2), 128));
-    let made = |name: &str| {
-        let identity = gguf_models::Identity::of(&GgufFile::open(&f.path(name)).unwrap()).unwrap();
-        let mut m = imatrix(256);
-        m.origin = Some(Origin {
-            model: Some(OriginModel {
-                architecture: identity.architecture,
-                fingerprint: identity.fingerprint,
-                settings: identity.settings,
-            }),
-            texts: vec![],
-            tool: "test".to_owned(),
-        });
-        f.matrix("m", &m);
+    let mut m = with_experts(Some(&[4, 2]));
+    let mut other = with_experts(Some(&[1, 3]));
+    other.datasets = vec!["other.txt".to_owned()];
+    assert_eq!(m.merge(other).unwrap(), Vec::<String>::new());
+    f.matrix("merged.dat", &m);
+    f.succeeds("--imatrix merged.dat in.gguf o IQ2_XXS");
+    let mean = |expert: usize, count: f32| -> Vec<f32> {
+        let all = sums(512);
+        all[expert * 256..][..256]
+            .iter()
+            .map(|s| s * 2.0 / count)
+            .collect()
     };
-    let key = "key `glm4moe.expert_gating_func` was 1 and is 2 in the model to encode";
-    made("softmax.gguf");
-    let text = f.succeeds("--imatrix m sigmoid.gguf o Q4_K_M --force");
-    assert!(
-        text.contains("warning: importance matrix `m` was made with other settings"),
-        "{text}"
-    );
-    assert!(text.contains(key) && !text.contains("another model"), "{text}");
-    f.refuses(
-        "--strict --imatrix m sigmoid.gguf x Q4_K_M",
-        1,
-        &[key, "(`--strict`)"],
-    );
-    // What is set for the output counts.
-    let put_right = "--override-kv glm4moe.expert_gating_func=int";
-    f.refuses(
-        &format!("--strict {put_right}:2 --imatrix m softmax.gguf x Q4_K_M"),
-        1,
-        &[key],
-    );
-    f.succeeds(&format!(
-        "--strict {put_right}:1 --imatrix m sigmoid.gguf o Q4_K_M --force"
-    ));
-    // The same model says nothing, whatever its types.
-    f.succeeds("softmax.gguf half.gguf BF16");
-    for name in ["softmax.gguf", "half.gguf"] {
-        let text = f.succeeds(&format!("--strict --imatrix m {name} o Q4_K_M --force"));
-        assert!(!text.contains("was made with"), "{text}");
-    }
-    made("sigmoid.gguf");
-    let text = f.succeeds("--imatrix m other.gguf o Q4_K_M --force");
-    assert!(
-        text.contains("another model of this architecture: its norms differ"),
-        "{text}"
-    );
-    f.refuses("--strict --imatrix m other.gguf x Q4_K_M", 1, &["norms differ"]);
-    f.refuses(
-        "--strict --imatrix m in.gguf x Q4_K_M",
-        1,
-        &["expected architecture `llama`, found `glm4moe`"],
+    assert!(f.tensor("o", UP).1 == encoded("IQ2_XXS", &[256, 288, 2], &[&mean(0, 5.0), &mean(1, 5.0)]));
+    let file = GgufFile::open(&f.path("o")).unwrap();
+    assert_eq!(
+        file.metadata.string("quantize.imatrix.dataset").unwrap(),
+        Some("text.txt")
     );
 }

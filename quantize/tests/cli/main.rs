@@ -6,6 +6,7 @@ mod command_line;
 mod fixture;
 mod importance;
 mod model;
+mod origin;
 mod outputs;
 mod plan;
 mod refusals;
