@@ -14,6 +14,7 @@ use crate::statistics::StatsArgs;
 ///
 /// Prints the running perplexity behind each chunk and the final estimate.
 #[derive(clap::Parser, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 #[command(name = "gguf-imatrix", version, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]

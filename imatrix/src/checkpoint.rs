@@ -387,7 +387,7 @@ fn sums(file: &GgufFile) -> Parsed<BTreeMap<String, Sums>> {
         };
         let sound = sums.squares.iter().all(|v| v.is_finite() && *v >= 0.0)
             && sums.values.iter().all(|v| v.is_finite())
-            && sums.counts.iter().all(|&c| c <= i64::MAX as u64);
+            && sums.counts.iter().all(|&c| i64::try_from(c).is_ok());
         if !sound {
             return Err(format!(
                 "weight `{name}`: expected finite sums and counts, found others"

@@ -1,6 +1,7 @@
 //! What is said while the model runs, and in the end.
 
 use std::cell::Cell;
+use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
 use gguf_cli::{Failure, Progress, Result, Unit, count};
@@ -102,7 +103,7 @@ impl<'a> Talk<'a> {
             })?;
             p.add(sum.nll(logits[self.chunks.target((chunk, pos)) as usize]));
             if pos + 1 == scored.end {
-                ended += &format!("[{}]{:.4},", chunk + 1, p.value());
+                let _ = write!(ended, "[{}]{:.4},", chunk + 1, p.value());
             }
         }
         if ended.is_empty() || self.args.json {

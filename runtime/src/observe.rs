@@ -51,8 +51,7 @@ impl<'a> Input<'a> {
     /// Rows that meet a matrix, counted once for each product: tokens, or (token, expert) pairs.
     pub fn n_products(&self) -> usize {
         match self {
-            Self::Dense { rows, n_cols } => rows.len() / n_cols,
-            Self::Heads { rows, n_cols, .. } => rows.len() / n_cols,
+            Self::Dense { rows, n_cols } | Self::Heads { rows, n_cols, .. } => rows.len() / n_cols,
             Self::Experts { source, .. } => source.len(),
         }
     }

@@ -55,6 +55,10 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an input of the test, no output of a program"
+    )]
     fn the_least_limit_of_all_groups_counts() {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {

@@ -5,5 +5,6 @@
 mod common;
 mod files;
 mod golden;
+mod order;
 mod resume;
 mod runs;

@@ -139,8 +139,8 @@ impl<'m> Layered<'m> {
         let n_layer = model.parts.layers.len();
         let first = start.as_ref().map_or(0, |s| s.layer).min(n_layer);
         self.n_done = 0;
-        if let Some(start) = start {
-            self.restore(start, texts, wanted)?;
+        if let Some(mut start) = start {
+            self.restore(&mut start, texts, wanted)?;
         }
         let layers = &model.parts.layers[first..];
         let stages: Vec<Stage<'_>> = layers.iter().map(|l| l.matrices()).collect();
@@ -159,7 +159,7 @@ impl<'m> Layered<'m> {
     }
 
     /// Takes the hidden states of an evaluation that was interrupted.
-    fn restore(&mut self, start: LayerStart<'_>, texts: &[&Chunks], wanted: Wanted) -> Result<()> {
+    fn restore(&mut self, start: &mut LayerStart<'_>, texts: &[&Chunks], wanted: Wanted) -> Result<()> {
         if start.layer >= self.model.parts.layers.len() {
             self.states.truncate(n_wanted(texts, wanted));
         }

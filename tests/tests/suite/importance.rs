@@ -92,3 +92,34 @@ pub(crate) fn between_layouts(name: &str, absorbed: &Path, expanded: &Path) -> V
     }
     wrong
 }
+
+/// A checkpoint needs no file between: as it is read, whole or layer by layer, it gives the bytes that the file gives.
+#[test]
+fn a_checkpoint_gives_the_matrix_of_its_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (dir, text) = (
+        data("qwen3moe").display().to_string(),
+        data("calibration.txt").display().to_string(),
+    );
+    let file = path("file.gguf");
+    run_ok("gguf-convert", &[&dir, "-o", &file, "--quiet"]);
+    let matrix = |model: &str, name: &str, more: &[&str]| {
+        let to = path(name);
+        let args = [
+            "-m", model, "-f", &text, "-o", &to, "-c", "64", "--chunks", "3", "--quiet",
+        ];
+        let printed = run_ok("gguf-imatrix", &[&args[..], more].concat());
+        (printed, std::fs::read(to).expect("a matrix"))
+    };
+    let expected = matrix(&file, "usual", &[]);
+    assert!(matrix(&dir, "whole", &[]) == expected, "read whole");
+    assert!(
+        matrix(&dir, "layers", &["--layer-major"]) == expected,
+        "layer by layer"
+    );
+    assert!(
+        matrix(&file, "file-layers", &["--layer-major"]) == expected,
+        "the file layer by layer"
+    );
+}

@@ -147,13 +147,14 @@ impl Observe for Inputs {
     }
 }
 
+fn observer(inputs: &mut Inputs, observe: bool) -> Option<&mut dyn Observe> {
+    observe.then_some(inputs)
+}
+
 /// Bits of the logits of all chunks, and what an observer saw.
 fn chunk_logits(chunks: &Chunks, evaluator: &mut Evaluator<'_>, observe: bool) -> (Vec<u32>, Inputs) {
     let (mut bits, mut inputs) = (Vec::new(), Inputs::default());
     let wanted = if observe { Wanted::All } else { Wanted::Scored };
-    fn observer(inputs: &mut Inputs, observe: bool) -> Option<&mut dyn Observe> {
-        observe.then_some(inputs)
-    }
     if let Evaluator::Layered(layered) = evaluator {
         let watch = &mut |_: LayerStep<'_>| Ok(());
         layered
