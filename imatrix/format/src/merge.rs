@@ -34,17 +34,21 @@ impl From<Entry> for Sums {
     }
 }
 
-impl Sums {
-    /// What speaks against adding `other`.
-    fn misfit(&self, other: &Entry) -> Option<String> {
-        let (a, b) = (self.squares.len(), other.sums.len());
-        if a != b {
-            return Some(format!("expected {a} sums, found {b}"));
-        }
-        let (a, b) = (self.counts.len(), other.counts.len());
-        (a != b && a != 1 && b != 1).then(|| format!("expected {a} counts, found {b}"))
-    }
+/// Refuses `other`, of a weight that has `n_sums` sums and `n_counts` counts so far.
+fn check(name: &str, n_sums: usize, n_counts: usize, other: &Entry) -> Result<()> {
+    let (sums, counts) = (other.sums.len(), other.counts.len());
+    let what = if sums != n_sums {
+        format!("expected {n_sums} sums, found {sums}")
+    } else if counts != n_counts && counts != 1 && n_counts != 1 {
+        format!("expected {n_counts} counts, found {counts}")
+    } else {
+        return Ok(());
+    };
+    let what = format!("weight `{name}`: {what}; the matrices are of different models");
+    Err(Error::Misfit { what: what.into() })
+}
 
+impl Sums {
     fn scale(&mut self, by: u32) {
         let factor = f64::from(by);
         self.squares.iter_mut().for_each(|s| *s *= factor);
@@ -113,9 +117,8 @@ impl Merger {
     /// A weight whose sums are of another length than before.
     pub fn add(&mut self, other: Imatrix) -> Result<Vec<String>> {
         for (name, entry) in &other.entries {
-            if let Some(what) = self.sums.get(name).and_then(|s| s.misfit(entry)) {
-                let what = format!("weight `{name}`: {what}; the matrices are of different models");
-                return Err(Error::Misfit { what: what.into() });
+            if let Some(s) = self.sums.get(name) {
+                check(name, s.squares.len(), s.counts.len(), entry)?;
             }
         }
         let mut notes = Vec::new();
@@ -223,7 +226,12 @@ impl Imatrix {
     /// # Errors
     /// A weight whose sums are of another length than here.
     pub fn merge(&mut self, other: Self) -> Result<Vec<String>> {
-        let mut all = Merger::new(self.clone());
+        for (name, entry) in &other.entries {
+            if let Some(own) = self.entries.get(name) {
+                check(name, own.sums.len(), own.counts.len(), entry)?;
+            }
+        }
+        let mut all = Merger::new(std::mem::take(self));
         let notes = all.add(other)?;
         *self = all.finish();
         Ok(notes)

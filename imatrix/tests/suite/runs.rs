@@ -54,6 +54,32 @@ fn all_experts_see_the_share_and_nothing_else_changes() {
 }
 
 #[test]
+fn two_parts_of_a_text_are_the_whole() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let (whole, _) = read(&model, &path("whole"), "--chunks 8 --no-ppl");
+    let (first, _) = read(&model, &path("a"), "--chunks 5 --no-ppl");
+    let (second, _) = read(&model, &path("b"), "--from-chunk 5 --chunks 3 --no-ppl");
+    let mut merged = first;
+    assert_eq!(merged.merge(second).unwrap(), Vec::<String>::new());
+    let on_top = format!(
+        "--from-chunk 5 --chunks 3 --no-ppl --in-file {}",
+        path("a").display()
+    );
+    let (on_top, _) = read(&model, &path("c"), &on_top);
+    assert_eq!(on_top, merged);
+    assert_eq!((merged.chunk_count, merged.datasets.len()), (8, 2));
+    for (name, e) in &whole.entries {
+        let m = &merged.entries[name];
+        assert_eq!(m.counts, e.counts, "{name}");
+        // Files hold F32: each part is rounded once, and their sum.
+        let close = |(a, b): (&f32, &f32)| (a - b).abs() <= b * f32::EPSILON;
+        assert!(m.sums.iter().zip(&e.sums).all(close), "{name}");
+    }
+}
+
+#[test]
 fn chunks_are_left_out_and_copies_kept() {
     let Some(model) = model() else { return };
     let dir = tempfile::tempdir().unwrap();
