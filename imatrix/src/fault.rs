@@ -2,6 +2,8 @@
 
 use gguf::{GgufFile, TensorInfo};
 use gguf_blocks::Unit;
+use gguf_cli::Failure;
+use gguf_runtime::Error;
 
 use crate::collect::Fault;
 
@@ -14,10 +16,7 @@ impl Fault {
         let chunk = self.token / n_ctx as u64 + 1;
         let place = layer_of(&self.tensor).map_or_else(String::new, |l| format!(", layer {l}"));
         let expert = self.expert.map_or_else(String::new, |e| format!(", expert {e}"));
-        let origin = first_bad_weight(file, &self.tensor).map_or_else(
-            || "all weights up to there are finite".to_owned(),
-            |weight| format!("the model's {weight}"),
-        );
+        let origin = blame(file, layer_of(&self.tensor));
         format!(
             "chunk {chunk}{place}: input of tensor `{}`{expert}, column {}: expected a finite number, found {}; \
              {origin}",
@@ -26,19 +25,40 @@ impl Fault {
     }
 }
 
+/// What becomes of an evaluation's error: the weight that is to blame goes with numbers that are not finite.
+pub(crate) fn explain(e: Error, file: &GgufFile) -> Failure {
+    let last = match e {
+        Error::NonFinite { .. } => None,
+        Error::NonFiniteState { layer, .. } => Some(layer),
+        e => return e.into(),
+    };
+    Failure::Input(format!("{e}; {}", blame(file, last)))
+}
+
+/// The weight to blame for a number behind some of the layers up to `last`, or of all, in a phrase.
+fn blame(file: &GgufFile, last: Option<usize>) -> String {
+    first_bad_weight(file, last).map_or_else(
+        || "all weights up to there are finite".to_owned(),
+        |weight| format!("the model's {weight}"),
+    )
+}
+
 /// The layer of a tensor, by its name.
 pub(crate) fn layer_of(tensor: &str) -> Option<usize> {
     tensor.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }
 
-/// The first weight that is no finite number in the layers up to that of `tensor`, in a phrase.
-fn first_bad_weight(file: &GgufFile, tensor: &str) -> Option<String> {
-    let last = layer_of(tensor).unwrap_or(usize::MAX);
+/// The first weight that is no finite number in the embedding and the layers up to `last`, or in the whole model.
+fn first_bad_weight(file: &GgufFile, last: Option<usize>) -> Option<String> {
     let mut tensors: Vec<_> = file
         .tensors
         .iter()
         .map(|t| (layer_of(&t.name), t))
-        .filter(|(layer, _)| layer.is_none_or(|l| l <= last))
+        .filter(|(layer, t)| match (layer, last) {
+            (_, None) => true,
+            (Some(layer), Some(last)) => *layer <= last,
+            (None, Some(_)) => t.name.starts_with("token_embd"),
+        })
         .collect();
     tensors.sort_by_key(|(layer, _)| *layer);
     tensors.into_iter().find_map(|(_, t)| bad_weight(file, t))
@@ -51,7 +71,7 @@ fn bad_weight(file: &GgufFile, t: &TensorInfo) -> Option<String> {
     // Rows that cannot be taken apart are decoded at once.
     let step = match format.geometry.unit() {
         Unit::Block => (PIECE / n_cols.max(1)).clamp(1, n_rows.max(1)),
-        Unit::Rows | Unit::Tensor => n_rows,
+        Unit::Rows | Unit::Tensor => n_rows.max(1),
     };
     let bytes = file.tensor_bytes(t).ok()?;
     let row_bytes = usize::try_from(format.geometry.row_bytes(n_cols as u64)?).ok()?;

@@ -6,7 +6,8 @@ use gguf_runtime::options::LayerProgress;
 use gguf_runtime::{Error, LayerStart, LayerStep, Observe};
 
 use crate::checkpoint::{self, Reached, States};
-use crate::run::{Job, Watched};
+use crate::fault;
+use crate::run::{Blind, Job, Watched};
 
 impl Job<'_> {
     /// Takes all chunks through the layers, from those on that were reached before; nothing where the evaluation is not
@@ -35,8 +36,11 @@ impl Job<'_> {
             fill: &mut fill,
         });
         let kept = watched;
-        let observer = watched.as_mut().map(|w| w as &mut dyn Observe);
-        let done = layered.run_layers(texts, self.wanted(), start, observer, &mut |step| {
+        let observer: &mut dyn Observe = match &mut watched {
+            Some(w) => w,
+            None => &mut Blind,
+        };
+        let done = layered.run_layers(texts, self.wanted(), start, Some(observer), &mut |step| {
             progress.step(step);
             if let Some(watched) = kept {
                 if watched.stop.get() {
@@ -47,7 +51,7 @@ impl Job<'_> {
             Ok(())
         });
         self.fault(watched)?;
-        done?;
+        done.map_err(|e| fault::explain(e, self.model.file()))?;
         progress.finish();
         Ok(())
     }

@@ -13,6 +13,10 @@
 //! of threads and any batch size. A router's near tie can fall otherwise in another implementation, so counts
 //! of single experts may differ from it by a few tokens; the sum over experts does not.
 //!
+//! Weights that share an input share its sums (`sums`, `collect`). A run that is stopped goes on from its last
+//! checkpoint (`checkpoint`), which holds the f64 sums and says which run it is of; what a file holds is the same as
+//! without the stop. The output has its name only when it is complete.
+//!
 //! The file says what it was made of (`origin`): the model's fingerprint and settings, which survive quantizing, and the
 //! SHA-256 of the text, so that the quantizer can tell a matrix of another model or of other settings. What the experts
 //! saw is a table (`coverage`) at the end of a run.

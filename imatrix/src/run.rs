@@ -15,7 +15,7 @@ use crate::collect::{Collector, Wish, wants};
 use crate::output::Output;
 use crate::sums::SumSet;
 use crate::talk::Talk;
-use crate::{compare, convert, merge, model, origin, statistics};
+use crate::{compare, convert, fault, merge, model, origin, statistics};
 
 /// Runs the program.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -272,15 +272,18 @@ impl Job<'_> {
                     chunks: group.clone(),
                     positions: from..chunks.n_ctx().min(from + chunks.n_batch()),
                 };
-                let seen = watched.as_mut().map(|w| w as &mut dyn Observe);
-                let done = chunks.evaluate_batch(&batch, evaluator, self.wanted(), seen, &mut |rows| {
+                let seen: &mut dyn Observe = match &mut watched {
+                    Some(w) => w,
+                    None => &mut Blind,
+                };
+                let done = chunks.evaluate_batch(&batch, evaluator, self.wanted(), Some(seen), &mut |rows| {
                     talk.take(rows, stop)
                 });
                 self.fault(watched)?;
                 if let Some(failure) = talk.failure.take() {
                     return Err(failure);
                 }
-                done?;
+                done.map_err(|e| fault::explain(e, self.model.file()))?;
             }
             talk.pass(group.len());
             start = group.end;
@@ -325,6 +328,13 @@ impl Job<'_> {
         }
         Ok(())
     }
+}
+
+/// Looks away: the same pass as one that is collected from, which has all rows of the last layer.
+pub(crate) struct Blind;
+
+impl Observe for Blind {
+    fn input(&mut self, _: &str, _: Input<'_>) {}
 }
 
 /// A collector that is looked at while it watches, with what tells that it has met a fault.

@@ -322,6 +322,33 @@ mod tests {
     }
 
     #[test]
+    fn experts_are_gathered_with_weights_of_their_own() {
+        let spec = Moe {
+            gating: Gating::Sigmoid,
+            norm_weights: false,
+            weighted_input: true,
+            n_used: 1,
+            ..spec()
+        };
+        let logits = [0., 3., 1., 0., 2., 0., 0., 1.];
+        let mut r = Routing {
+            probs: logits.to_vec(),
+            ..Routing::default()
+        };
+        r.choose(&spec, None);
+        assert_eq!(r.experts, [1, 0]);
+        let mut pairs = Pairs::default();
+        // Token 1 is shown to all; token 0 meets its own expert alone.
+        pairs.gather(&spec, &r, 1..3, |token| token == 1);
+        assert_eq!(pairs.starts, [0, 0, 2, 3, 3]);
+        assert_eq!(pairs.tokens, [0, 1, 1]);
+        assert_eq!(pairs.own_row, [0, 1, 2]);
+        let mut expected = [logits[1], logits[4 + 1], logits[4 + 2]];
+        sigmoid(&mut expected);
+        assert_eq!(pairs.weights, expected);
+    }
+
+    #[test]
     fn results_are_weighted_and_summed() {
         let mut r = Routing {
             probs: vec![0., 1., 1., 0.],

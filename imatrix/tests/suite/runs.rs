@@ -229,3 +229,24 @@ fn a_weight_that_is_no_number_is_found() {
         }
     }
 }
+
+#[test]
+fn an_output_matrix_that_is_no_number_is_found() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!("{DATA}/calibration.txt");
+    let out = dir.path().join("out");
+    let bad = damaged(&model, dir.path(), "output.weight", 2 * 256 + 5);
+    let (bad, path) = (bad.to_str().unwrap(), out.to_str().unwrap());
+    let args = [
+        "-m", bad, "-f", &text, "-o", path, "-c", "16", "--chunks", "2", "--quiet",
+    ];
+    let done = run(&args);
+    let talk = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{talk}");
+    let origin = "tensor `output.weight`, row 2, column 5, is inf";
+    assert!(talk.contains("chunk 1") && talk.contains(origin), "{talk}");
+    assert!(!out.exists());
+    // Without logits nothing meets it.
+    assert!(run(&[&args[..], &["--no-ppl"]].concat()).status.success());
+}

@@ -74,3 +74,34 @@ pub(super) fn add_group_with(rows: &[&[f32]], squares: &mut [f64], values: &mut 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_cuts_agree_to_the_bit() {
+        let (n_cols, n) = (3 * BLOCK + 5, 2 * ROWS + 3);
+        let value = |i: usize| ((i * 7919 % 1009) as f32 - 500.0) * 1.7e-3;
+        let rows: Vec<f32> = (0..n * (n_cols + 2)).map(value).collect();
+        let which: Vec<usize> = (0..n).filter(|r| r % 5 != 2).collect();
+        let (mut squares, mut values) = (vec![0.5; n_cols], vec![-0.5; n_cols]);
+        for c in 0..n_cols {
+            for r in &which {
+                let x = f64::from(rows[2 + r * (n_cols + 2) + c]);
+                squares[c] += x * x;
+                values[c] += x;
+            }
+        }
+        for &level in Level::ALL {
+            let cpu = Cpu::at_most(level);
+            for step in [1, 3, which.len()] {
+                let (mut s, mut v) = (vec![0.5; n_cols], vec![-0.5; n_cols]);
+                for part in which.chunks(step) {
+                    add_rows(cpu, &rows, (2, n_cols + 2), part.iter().copied(), &mut s, &mut v);
+                }
+                assert_eq!((&s, &v), (&squares, &values), "{}, {step}", level.name());
+            }
+        }
+    }
+}
