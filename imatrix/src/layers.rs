@@ -7,7 +7,7 @@ use gguf_runtime::{Error, LayerStart, LayerStep, Observe};
 
 use crate::checkpoint::{self, Reached, States};
 use crate::fault;
-use crate::run::{Blind, Job, Watched};
+use crate::run::{Job, Watched};
 
 impl Job<'_> {
     /// Takes all chunks through the layers, from those on that were reached before; nothing where the evaluation is not
@@ -36,11 +36,8 @@ impl Job<'_> {
             fill: &mut fill,
         });
         let kept = watched;
-        let observer: &mut dyn Observe = match &mut watched {
-            Some(w) => w,
-            None => &mut Blind,
-        };
-        let done = layered.run_layers(texts, self.wanted(), start, Some(observer), &mut |step| {
+        let observer = watched.as_mut().map(|w| w as &mut dyn Observe);
+        let done = layered.run_layers(texts, self.wanted(), start, observer, &mut |step| {
             progress.step(step);
             if let Some(watched) = kept {
                 if watched.stop.get() {

@@ -151,6 +151,7 @@ impl Job<'_> {
         self.evaluate(&mut evaluator, reached.chunks, Some(watched), &mut talk)?;
         // The matrix is what the run was for, but a disk that is full must not take the estimate with it.
         talk.estimate()?;
+        drop(evaluator);
         let imatrix = self
             .output
             .imatrix(chunks, chunks.n_chunks(), collector.borrow().sums());
@@ -272,11 +273,8 @@ impl Job<'_> {
                     chunks: group.clone(),
                     positions: from..chunks.n_ctx().min(from + chunks.n_batch()),
                 };
-                let seen: &mut dyn Observe = match &mut watched {
-                    Some(w) => w,
-                    None => &mut Blind,
-                };
-                let done = chunks.evaluate_batch(&batch, evaluator, self.wanted(), Some(seen), &mut |rows| {
+                let seen = watched.as_mut().map(|w| w as &mut dyn Observe);
+                let done = chunks.evaluate_batch(&batch, evaluator, self.wanted(), seen, &mut |rows| {
                     talk.take(rows, stop)
                 });
                 self.fault(watched)?;
@@ -330,13 +328,6 @@ impl Job<'_> {
     }
 }
 
-/// Looks away: the same pass as one that is collected from, which has all rows of the last layer.
-pub(crate) struct Blind;
-
-impl Observe for Blind {
-    fn input(&mut self, _: &str, _: Input<'_>) {}
-}
-
 /// A collector that is looked at while it watches, with what tells that it has met a fault.
 #[derive(Clone, Copy)]
 pub(crate) struct Watched<'c, 's> {
@@ -358,7 +349,7 @@ impl Observe for Watched<'_, '_> {
     }
 }
 
-/// Bytes of the sums of all weights, and of what is written of them, at most.
+/// Bytes of the sums of all weights, at most.
 pub(crate) fn sums_bytes(args: &Args, model: &Model) -> u64 {
     if args.no_collect {
         return 0;
@@ -366,7 +357,7 @@ pub(crate) fn sums_bytes(args: &Args, model: &Model) -> u64 {
     let observed = model.observed();
     let wanted = observed.iter().filter(|w| wants(w.name, args.process_output));
     let n_values = wanted.map(|w| w.n_cols as u64 * w.n_experts as u64);
-    let each = 2 * (size_of::<f64>() + size_of::<f32>()) as u64;
+    let each = 2 * size_of::<f64>() as u64;
     n_values.fold(0, u64::saturating_add).saturating_mul(each)
 }
 

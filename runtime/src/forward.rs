@@ -81,18 +81,28 @@ impl Scratch {
     }
 
     /// Bytes that buffers grow to for micro-batches of full size; `None` on overflow.
-    pub(crate) fn n_bytes(spec: &ModelSpec, settings: &Settings) -> Option<u64> {
+    pub(crate) fn n_bytes(spec: &ModelSpec, settings: &Settings) -> Option<ScratchBytes> {
         let w = widths(spec, settings);
         // An element of quantized activations takes its f32, its byte and its share of scale and sums.
         let per_token = (w.plain as u64 * 4).checked_add(w.acts as u64 * 6)?;
         let rows = LOGIT_ROWS.min(settings.n_ubatch) as u64;
-        let logits = rows.checked_mul(spec.n_vocab as u64 * 4)?;
         let tables: u64 = ropes(spec).iter().map(|r| RopeTable::row_len(r) as u64 * 4).sum();
-        per_token
-            .checked_mul(settings.n_ubatch as u64)?
-            .checked_add(logits)?
-            .checked_add(tables.checked_mul(settings.n_ctx as u64)?)
+        Some(ScratchBytes {
+            layers: per_token.checked_mul(settings.n_ubatch as u64)?,
+            logits: rows.checked_mul(spec.n_vocab as u64 * 4)?,
+            tables: tables.checked_mul(settings.n_ctx as u64)?,
+        })
     }
+}
+
+/// Bytes of scratch memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScratchBytes {
+    /// Activations in the layers.
+    pub(crate) layers: u64,
+    pub(crate) logits: u64,
+    /// Of rotations.
+    pub(crate) tables: u64,
 }
 
 /// The rotations of the layers, each once.

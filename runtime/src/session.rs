@@ -143,7 +143,9 @@ impl MemoryPlan {
         let kv = kv.and_then(|kv| kv.checked_add(states?));
         let too_much = || Error::Settings("the context needs more memory than can be addressed".into());
         let kv = kv.ok_or_else(too_much)?;
-        let scratch = Scratch::n_bytes(spec, settings).ok_or_else(too_much)?;
+        let scratch = Scratch::n_bytes(spec, settings);
+        let scratch = scratch.and_then(|s| s.layers.checked_add(s.logits)?.checked_add(s.tables));
+        let scratch = scratch.ok_or_else(too_much)?;
         Ok(Self { kv, scratch })
     }
 }

@@ -28,6 +28,15 @@ impl FileSource {
     }
 }
 
+impl FileSource {
+    /// Tells the system about a range. Only a hint: not all file systems take it.
+    fn advise(&self, at: u64, len: u64, advice: Advice) {
+        if let Some(len) = NonZeroU64::new(len.min(self.len.saturating_sub(at))) {
+            let _ = fadvise(&self.file, at, Some(len), advice);
+        }
+    }
+}
+
 impl Source for FileSource {
     fn len(&self) -> u64 {
         self.len
@@ -58,9 +67,10 @@ impl Source for FileSource {
     }
 
     fn read_ahead(&self, at: u64, len: u64) {
-        if let Some(len) = NonZeroU64::new(len.min(self.len.saturating_sub(at))) {
-            // Only a hint: a file system that does not take it reads later.
-            let _ = fadvise(&self.file, at, Some(len), Advice::WillNeed);
-        }
+        self.advise(at, len, Advice::WillNeed);
+    }
+
+    fn forget(&self, at: u64, len: u64) {
+        self.advise(at, len, Advice::DontNeed);
     }
 }

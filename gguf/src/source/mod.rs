@@ -48,6 +48,11 @@ pub trait Source: Send + Sync + std::fmt::Debug {
     fn fetch(&self, at: u64, len: u64) {
         self.read_ahead(at, len);
     }
+    /// Says that bytes `at .. at + len` will not be wanted again for long, so that memory of the system that holds a copy
+    /// of them can be used for others. A hint, as [`Source::read_ahead`].
+    fn forget(&self, at: u64, len: u64) {
+        let _ = (at, len);
+    }
     /// Keeps all bytes in physical memory as long as the source lives.
     ///
     /// # Errors

@@ -90,6 +90,10 @@ impl<'m> Layered<'m> {
     ) -> Result<Self> {
         let n_rows = texts.iter().map(|c| c.n_chunks() * c.n_ctx()).sum();
         let plan = LayeredPlan::new(model, &settings, n_rows, options)?;
+        let settings = Settings {
+            n_ubatch: plan.n_ubatch,
+            ..settings
+        };
         let n_embd = model.spec().n_embd;
         let states = if plan.states_in_memory {
             HiddenStates::in_memory(n_rows, n_embd)?
@@ -151,6 +155,8 @@ impl<'m> Layered<'m> {
             self.run_layer(layer, &held, texts, wanted, observer, watch)?;
         }
         drop(reader);
+        // The output needs other buffers.
+        self.scratch = Scratch::new(model, &self.settings);
         if self.states.n_rows() > 0 {
             let mut reader = Reader::start(model, &[vec![&model.parts.output]], self.plan.weights)?;
             self.output = Some(reader.next()?);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use gguf_models::spec::Mixer;
 
 use super::weights::stage_bytes;
+use crate::forward::Scratch;
 use crate::kv;
 use crate::model::Model;
 use crate::recurrent;
@@ -12,10 +13,13 @@ use crate::session::{MemoryPlan, Settings, cached};
 use crate::{Error, Result};
 
 /// Memory of the program itself: code, metadata, vocabulary, what threads need.
-const PROGRAM: u64 = 24 << 20;
+const PROGRAM: u64 = 16 << 20;
 
 /// The share of free memory that is taken where no limit is given, in percent.
 const SHARE: u64 = 85;
+
+/// Tokens of the smallest micro-batch that is chosen where memory is short: with fewer, decoding of weights counts.
+const LEAST_UBATCH: usize = 32;
 
 /// How memory is used.
 #[derive(Clone, Debug)]
@@ -38,14 +42,29 @@ impl LayeredOptions {
 /// What is kept where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayeredPlan {
+    /// Tokens that go through a layer together: what was asked for, or fewer where memory is short.
+    pub n_ubatch: usize,
     /// Bytes of weights that are held at a time: the layer at work, and what is read ahead.
     pub weights: u64,
     /// Bytes of hidden states.
     pub states: u64,
     /// Whether they are kept in memory.
     pub states_in_memory: bool,
-    /// Bytes of activations and of one layer's keys and values.
-    pub work: u64,
+}
+
+/// Bytes that have to be held at the same time.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    /// Beside all else: program, caller, tables.
+    fixed: u64,
+    /// The largest layer.
+    layer: u64,
+    /// Activations, keys and values of a layer.
+    work: u64,
+    /// The output matrix.
+    output: u64,
+    /// What goes with it.
+    logits: u64,
 }
 
 impl LayeredPlan {
@@ -59,43 +78,93 @@ impl LayeredPlan {
         n_rows: usize,
         options: &LayeredOptions,
     ) -> Result<Self> {
-        let spec = model.spec();
-        let all = MemoryPlan::of(spec, settings)?;
-        let kv = spec.layers.iter().map(|l| layer_memory(&l.mixer, settings)).max();
-        let work = all.scratch.saturating_add(kv.unwrap_or(0));
-        let layers = model.parts.layers.iter().map(|l| stage_bytes(&l.matrices()));
-        let output = stage_bytes(&vec![&model.parts.output]);
-        let largest = layers.max().unwrap_or(0).max(output);
-        let states = (n_rows as u64).saturating_mul(spec.n_embd as u64 * size_of::<f32>() as u64);
-        let limit = options.max_memory.or_else(LayeredOptions::usual_limit);
-        let fixed = work.saturating_add(options.reserve).saturating_add(PROGRAM);
-        Self::within(limit.unwrap_or(u64::MAX), fixed, largest, states).map(|plan| Self { work, ..plan })
+        let row = model.spec().n_embd as u64 * size_of::<f32>() as u64;
+        let states = (n_rows as u64).saturating_mul(row);
+        let limit = options
+            .max_memory
+            .or_else(LayeredOptions::usual_limit)
+            .unwrap_or(u64::MAX);
+        let sizes = std::iter::successors(Some(settings.n_ubatch), |n| {
+            Some(n / 2).filter(|&n| n >= LEAST_UBATCH)
+        });
+        let mut fitting = None;
+        let mut least = u64::MAX;
+        for n_ubatch in sizes {
+            let needs = Needs::of(
+                model,
+                &Settings {
+                    n_ubatch,
+                    ..*settings
+                },
+                options.reserve,
+            )?;
+            least = needs.least();
+            let Some(room) = needs.room(limit) else { continue };
+            let plan = Self::share(room, needs.layer, states, n_ubatch);
+            // Reading ahead is worth more than large micro-batches, if it is not had at the price of many small ones.
+            if room >= needs.layer.saturating_add(needs.layer / 4) {
+                return Ok(plan);
+            }
+            fitting = fitting.or(Some(plan));
+        }
+        fitting.ok_or_else(|| too_little(limit, least))
     }
 
-    /// Shares `limit` out. States stay in memory if half a layer can be read ahead nevertheless.
-    fn within(limit: u64, fixed: u64, largest: u64, states: u64) -> Result<Self> {
-        let least = fixed.saturating_add(largest);
-        let Some(room) = limit.checked_sub(fixed).filter(|&room| room >= largest) else {
-            let mib = |n: u64| n.div_ceil(1 << 20);
-            return Err(Error::Settings(
-                format!(
-                    "memory: expected at least {} MiB, of which {} MiB are for the largest layer, found {} MiB; use a \
-                     smaller `-ub`, or give more with `--max-memory`",
-                    mib(least),
-                    mib(largest),
-                    limit >> 20
-                )
-                .into(),
-            ));
-        };
-        let ahead = largest / 2;
-        let states_in_memory = room.saturating_sub(states) >= largest.saturating_add(ahead);
-        Ok(Self {
+    /// Shares `room` out, which has at least a layer. States stay in memory if half a layer can be read ahead
+    /// nevertheless.
+    fn share(room: u64, layer: u64, states: u64, n_ubatch: usize) -> Self {
+        let ahead = layer.saturating_add(layer / 2);
+        let states_in_memory = room.saturating_sub(states) >= ahead;
+        Self {
+            n_ubatch,
             weights: if states_in_memory { room - states } else { room },
             states,
             states_in_memory,
-            work: 0,
+        }
+    }
+}
+
+fn too_little(limit: u64, least: u64) -> Error {
+    Error::Settings(
+        format!(
+            "memory: expected at least {} MiB, for the largest layer and what goes with it, found {} MiB; give more with \
+             `--max-memory`",
+            least.div_ceil(1 << 20),
+            limit >> 20
+        )
+        .into(),
+    )
+}
+
+impl Needs {
+    fn of(model: &Model, settings: &Settings, reserve: u64) -> Result<Self> {
+        let spec = model.spec();
+        // It checks the settings too.
+        MemoryPlan::of(spec, settings)?;
+        let kv = spec.layers.iter().map(|l| layer_memory(&l.mixer, settings)).max();
+        let layers = model.parts.layers.iter().map(|l| stage_bytes(&l.matrices()));
+        let too_much = || Error::Settings("the context needs more memory than can be addressed".into());
+        let scratch = Scratch::n_bytes(spec, settings).ok_or_else(too_much)?;
+        let hidden = 2 * settings.n_ubatch as u64 * spec.n_embd as u64 * size_of::<f32>() as u64;
+        Ok(Self {
+            fixed: PROGRAM.saturating_add(reserve).saturating_add(scratch.tables),
+            layer: layers.max().unwrap_or(0),
+            work: scratch.layers.saturating_add(kv.unwrap_or(0)),
+            output: stage_bytes(&vec![&model.parts.output]),
+            logits: scratch.logits.saturating_add(hidden),
         })
+    }
+
+    /// Bytes without which nothing can be done.
+    fn least(&self) -> u64 {
+        let layers = self.layer.saturating_add(self.work);
+        let output = self.output.saturating_add(self.logits);
+        self.fixed.saturating_add(layers.max(output))
+    }
+
+    /// What `limit` leaves for weights of layers and for hidden states.
+    fn room(&self, limit: u64) -> Option<u64> {
+        (limit >= self.least()).then(|| limit - self.fixed - self.work)
     }
 }
 
@@ -115,12 +184,29 @@ mod tests {
 
     #[test]
     fn states_move_to_a_file_where_memory_is_short() {
-        let plan = |limit| LayeredPlan::within(limit, 100, 40, 50).map(|p| (p.weights, p.states_in_memory));
-        assert_eq!(plan(1000).unwrap(), (850, true));
-        assert_eq!(plan(210).unwrap(), (60, true));
-        assert_eq!(plan(209).unwrap(), (109, false));
-        assert_eq!(plan(140).unwrap(), (40, false));
-        let e = plan(139).unwrap_err().to_string();
-        assert!(e.contains("--max-memory"), "{e}");
+        let plan = |room| {
+            let plan = LayeredPlan::share(room, 40, 50, 8);
+            (plan.weights, plan.states_in_memory)
+        };
+        assert_eq!(plan(1000), (950, true));
+        assert_eq!(plan(110), (60, true));
+        assert_eq!(plan(109), (109, false));
+        assert_eq!(plan(40), (40, false));
+    }
+
+    #[test]
+    fn layers_and_output_must_both_fit() {
+        let needs = Needs {
+            fixed: 100,
+            layer: 40,
+            work: 20,
+            output: 50,
+            logits: 30,
+        };
+        assert_eq!(needs.least(), 180);
+        assert_eq!(needs.room(179), None);
+        assert_eq!(needs.room(180), Some(60));
+        let e = too_little(5 << 20, (9 << 20) + 1).to_string();
+        assert!(e.contains("at least 10 MiB") && e.contains("found 5 MiB"), "{e}");
     }
 }

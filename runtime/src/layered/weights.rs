@@ -196,6 +196,8 @@ fn read_tensor(place: Place, held: &mut Held) -> Result<()> {
             return Err(Error::Stopped);
         }
         source.read_at(at, bytes)?;
+        // A second copy in the system's memory would push out what is wanted again.
+        source.forget(at, n);
         at += n;
     }
     held.tensors.insert(key, memory.into_source()?);
