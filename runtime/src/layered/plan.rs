@@ -87,7 +87,7 @@ impl LayeredPlan {
         let sizes = std::iter::successors(Some(settings.n_ubatch), |n| {
             Some(n / 2).filter(|&n| n >= LEAST_UBATCH)
         });
-        let mut fitting = None;
+        let mut best: Option<(u8, Self)> = None;
         let mut least = u64::MAX;
         for n_ubatch in sizes {
             let needs = Needs::of(
@@ -100,27 +100,35 @@ impl LayeredPlan {
             )?;
             least = needs.least();
             let Some(room) = needs.room(limit) else { continue };
-            let plan = Self::share(room, needs.layer, states, n_ubatch);
-            // Reading ahead is worth more than large micro-batches, if it is not had at the price of many small ones.
-            if room >= needs.layer.saturating_add(needs.layer / 4) {
-                return Ok(plan);
+            let (comfort, plan) = Self::share(room, needs.layer, states, n_ubatch);
+            // The largest of those that are as good.
+            if best.is_none_or(|(before, _)| comfort > before) {
+                best = Some((comfort, plan));
             }
-            fitting = fitting.or(Some(plan));
         }
-        fitting.ok_or_else(|| too_little(limit, least))
+        best.map(|(_, plan)| plan).ok_or_else(|| too_little(limit, least))
     }
 
-    /// Shares `room` out, which has at least a layer. States stay in memory if half a layer can be read ahead
-    /// nevertheless.
-    fn share(room: u64, layer: u64, states: u64, n_ubatch: usize) -> Self {
-        let ahead = layer.saturating_add(layer / 2);
-        let states_in_memory = room.saturating_sub(states) >= ahead;
-        Self {
+    /// Shares `room` out, which has at least a layer, and says how good that is. A file for the states costs reads and
+    /// writes of all of them in each layer, and without room to read ahead there is nothing to do while a layer is read;
+    /// smaller micro-batches cost less than either.
+    fn share(room: u64, layer: u64, states: u64, n_ubatch: usize) -> (u8, Self) {
+        let ahead = |part: u64| layer.saturating_add(layer / part);
+        let left = room.saturating_sub(states);
+        let (comfort, states_in_memory) = if left >= ahead(8) {
+            (3, true)
+        } else if left >= layer && states >= layer / 2 {
+            (2, true)
+        } else {
+            (u8::from(room >= ahead(8)), false)
+        };
+        let plan = Self {
             n_ubatch,
-            weights: if states_in_memory { room - states } else { room },
+            weights: if states_in_memory { left } else { room },
             states,
             states_in_memory,
-        }
+        };
+        (comfort, plan)
     }
 }
 
@@ -184,14 +192,18 @@ mod tests {
 
     #[test]
     fn states_move_to_a_file_where_memory_is_short() {
-        let plan = |room| {
-            let plan = LayeredPlan::share(room, 40, 50, 8);
-            (plan.weights, plan.states_in_memory)
+        let plan = |room, states| {
+            let (comfort, plan) = LayeredPlan::share(room, 40, states, 8);
+            (comfort, plan.weights, plan.states_in_memory)
         };
-        assert_eq!(plan(1000), (950, true));
-        assert_eq!(plan(110), (60, true));
-        assert_eq!(plan(109), (109, false));
-        assert_eq!(plan(40), (40, false));
+        assert_eq!(plan(1000, 50), (3, 950, true));
+        assert_eq!(plan(95, 50), (3, 45, true));
+        assert_eq!(plan(90, 50), (2, 40, true));
+        assert_eq!(plan(89, 50), (1, 89, false));
+        assert_eq!(plan(44, 50), (0, 44, false));
+        // Few states are read and written soon.
+        assert_eq!(plan(54, 10), (1, 54, false));
+        assert_eq!(plan(55, 10), (3, 45, true));
     }
 
     #[test]

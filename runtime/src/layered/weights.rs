@@ -11,8 +11,12 @@ use gguf::source::{Memory, Source};
 use crate::model::{Model, Tensor};
 use crate::{Error, Result};
 
-/// Bytes that are read at once, where a source has no other advice.
-const PIECE: u64 = 8 << 20;
+/// Bytes that are read at once, where a source has no other advice: few, because the system holds a copy meanwhile.
+const PIECE: u64 = 1 << 20;
+
+/// Bytes behind the read ones that the system keeps for now: it drops them in units that may reach over the end of what
+/// is named, and would read these again.
+const KEPT: u64 = 4 << 20;
 
 /// Tensors that are needed at the same time.
 pub(crate) type Stage<'a> = Vec<&'a Tensor>;
@@ -120,7 +124,13 @@ impl Reader {
             source: model.file().parts()[t.part].shared_source(),
             range: t.range.start as u64..t.range.end as u64,
         };
-        let places: Vec<Vec<Place>> = stages.iter().map(|s| s.iter().map(place).collect()).collect();
+        // In the order of the file, which the system reads ahead.
+        let in_order = |stage: &Stage<'_>| {
+            let mut places: Vec<Place> = stage.iter().map(place).collect();
+            places.sort_by_key(|p| p.key);
+            places
+        };
+        let places: Vec<Vec<Place>> = stages.iter().map(in_order).collect();
         // The bound alone decides how far ahead is read.
         let (sender, stages) = sync_channel(places.len().max(1));
         let shared = Arc::clone(&bound);
@@ -197,7 +207,7 @@ fn read_tensor(place: Place, held: &mut Held) -> Result<()> {
         }
         source.read_at(at, bytes)?;
         // A second copy in the system's memory would push out what is wanted again.
-        source.forget(at, n);
+        source.forget(at.saturating_sub(KEPT), n);
         at += n;
     }
     held.tensors.insert(key, memory.into_source()?);
