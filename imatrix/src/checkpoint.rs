@@ -119,9 +119,24 @@ pub(crate) struct Checkpoint {
     pub(crate) sums: SumSet,
 }
 
+/// Where a checkpoint goes.
+pub(crate) struct Target<'a> {
+    pub(crate) path: PathBuf,
+    /// Files that it must not replace.
+    pub(crate) inputs: &'a [&'a Path],
+}
+
+impl Target<'_> {
+    /// Refuses now what could not be written later.
+    pub(crate) fn check(&self) -> Result<()> {
+        drop(AtomicFile::create(&self.path, true, self.inputs, None)?);
+        Ok(())
+    }
+}
+
 /// Writes a checkpoint in place of an older one. A run layer by layer has hidden states too.
 pub(crate) fn write(
-    path: &Path,
+    target: &Target<'_>,
     run: &RunIdentity,
     reached: &Reached,
     set: &SumSet,
@@ -130,7 +145,7 @@ pub(crate) fn write(
     let mut specs = specs(set)?;
     specs.extend(states.map(states_spec).transpose()?);
     let layout = Layout::plan(&metadata(run, reached, set), specs)?;
-    let out = AtomicFile::create(path, true, &[], Some(layout.total_bytes))?;
+    let out = AtomicFile::create(&target.path, true, target.inputs, Some(layout.total_bytes))?;
     let mut writer = Writer::new(out, &layout)?;
     let mut buffer = Vec::new();
     for s in set.sums.values() {
@@ -189,7 +204,9 @@ impl States {
             Some(tensor) => Ok(Self { file, tensor }),
             None => Err(malformed(
                 path,
-                &format!("tensor `{STATES}`: expected {n_embd} x {n_rows} values of type F32, found none"),
+                &format!(
+                    "tensor `{STATES}`: expected {n_embd} x {n_rows} values of type F32, found no such tensor"
+                ),
             )),
         }
     }
@@ -259,7 +276,12 @@ pub(crate) type Expected<'a> = (&'a str, usize, usize);
 ///
 /// # Errors
 /// A file that is none, that is of another run, which is named by what differs, or that is damaged.
-pub(crate) fn read(path: &Path, run: &RunIdentity, weights: &[Expected<'_>]) -> Result<Checkpoint> {
+pub(crate) fn read(
+    path: &Path,
+    run: &RunIdentity,
+    weights: &[Expected<'_>],
+    by_layer: bool,
+) -> Result<Checkpoint> {
     let file = GgufFile::open(path)?;
     let found = parse(&file).map_err(|what| malformed(path, &what))?;
     let differences = run.differences(&found.run);
@@ -271,7 +293,11 @@ pub(crate) fn read(path: &Path, run: &RunIdentity, weights: &[Expected<'_>]) -> 
             differences.join(", ")
         )));
     }
-    let layers = found.reached.layers;
+    let Reached { chunks, layers, .. } = found.reached;
+    if (by_layer && chunks > 0) || (!by_layer && layers > 0) {
+        let what = format!("{chunks} chunks and {layers} layers do not go together");
+        return Err(malformed(path, &what));
+    }
     let passed = |name: &str| layer_of(name).is_some_and(|l| l < layers);
     let weights: Vec<_> = weights
         .iter()

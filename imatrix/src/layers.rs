@@ -79,10 +79,10 @@ impl Job<'_> {
             layers,
             ..Reached::default()
         };
-        let (path, collector) = (self.checkpoint_path(), watched.collector.borrow());
+        let (target, collector) = (self.checkpoint(), watched.collector.borrow());
         let states = Some(step.states);
         // A disk that is full for now must not end a run of hours.
-        if let Err(e) = checkpoint::write(&path, &self.identity, &reached, collector.sums(), states) {
+        if let Err(e) = checkpoint::write(&target, &self.identity, &reached, collector.sums(), states) {
             gguf_cli::warn(&format!("no checkpoint behind layer {layers}: {e}"));
         }
     }

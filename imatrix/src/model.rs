@@ -1,45 +1,66 @@
 //! The model of a run: a GGUF file, or a checkpoint that is converted while it is read.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use gguf_cli::{Failure, Progress, Result, Unit};
+use gguf_cli::{Failure, Result};
 use gguf_convert::{Options, open_checkpoint};
 use gguf_runtime::Model;
+use gguf_runtime::options::{Reserve, shown_reading};
 
 use crate::args::Args;
+use crate::collect::wants;
 
 /// The file that makes a folder a checkpoint.
 const CONFIG: &str = "config.json";
 
 /// Opens a model, mapped, in memory or to be read layer by layer.
 pub(crate) fn open(args: &Args, path: &Path) -> Result<Model> {
-    let quiet = args.talk.quiet;
+    let (quiet, settings) = (args.talk.quiet, args.chunks.session_settings());
+    let reserve = |model: &Model| reserve(args, model);
     if !path.join(CONFIG).is_file() {
-        return Ok(args.order.open(path, 0, args.load, quiet)?);
+        return Ok(args.order.open(path, &settings, &reserve, args.load, quiet)?);
+    }
+    if args.load.mlock || args.load.prefetch {
+        return Err(Failure::Usage(format!(
+            "`--mlock` and `--prefetch` are for GGUF files, and `{}` is a checkpoint; leave them out",
+            path.display()
+        )));
     }
     let options = Options {
         outtype: "auto".to_owned(),
         ..Options::default()
     };
     let checkpoint = open_checkpoint(path, &options).map_err(Failure::from)?;
-    let n_bytes = checkpoint.file.n_bytes();
-    if args.order.is_layer_major(n_bytes, 0, args.load) {
-        args.order.tell(path, n_bytes, quiet);
-        return Ok(Model::bind(checkpoint.file)?);
+    let model = Model::bind(checkpoint.file)?;
+    if args
+        .order
+        .is_layer_major(&model, &settings, reserve(&model), args.load)
+    {
+        args.order.tell(path, model.n_bytes(), quiet);
+        return Ok(model);
     }
-    let progress = Arc::new(Progress::new("reading", n_bytes, Unit::Bytes, quiet));
-    let (shown, read) = (Arc::clone(&progress), AtomicU64::new(0));
-    let model = Model::read(
-        &checkpoint.file,
-        &(Arc::new(move |loaded: gguf_runtime::Loaded| {
-            read.fetch_add(loaded.piece, Ordering::Relaxed);
-            shown.add(loaded.piece);
-        }) as gguf_runtime::LoadWatch),
-    )?;
-    if let Ok(progress) = Arc::try_unwrap(progress) {
-        progress.finish();
+    Ok(shown_reading(path, quiet, |watch| {
+        Model::read(model.file(), &watch)
+    })?)
+}
+
+/// What a run takes beside the model.
+pub(crate) fn reserve<'a>(args: &'a Args, model: &Model) -> Reserve<'a> {
+    Reserve {
+        bytes: sums_bytes(args, model),
+        n_models: 1,
+        temp_dir: gguf::atomic::folder_of(&args.output),
     }
-    Ok(model)
+}
+
+/// Bytes of the sums of all weights, at most.
+fn sums_bytes(args: &Args, model: &Model) -> u64 {
+    if args.no_collect {
+        return 0;
+    }
+    let observed = model.observed();
+    let wanted = observed.iter().filter(|w| wants(w.name, args.process_output));
+    let n_values = wanted.map(|w| w.n_cols as u64 * w.n_experts as u64);
+    let each = 2 * size_of::<f64>() as u64;
+    n_values.fold(0, u64::saturating_add).saturating_mul(each)
 }

@@ -47,6 +47,11 @@ impl<'a> Output<'a> {
         }
     }
 
+    /// Files that must not be replaced.
+    pub(crate) fn inputs(&self) -> &[&'a Path] {
+        &self.inputs
+    }
+
     /// The name of the output.
     pub(crate) fn path(&self) -> &Path {
         &self.args.output

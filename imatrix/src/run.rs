@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use gguf::digest::Digest;
 use gguf_cli::{Failure, Result};
 use gguf_runtime::chunks::{ChunkBatch, Chunks, Evaluator, Wanted};
-use gguf_runtime::options::Reserve;
 use gguf_runtime::{Input, Model, Observe, Settings};
 
 use crate::args::{Args, Command, RunFiles};
@@ -103,9 +102,9 @@ fn identity(args: &Args, model: &Model, text: &str, chunks: &Chunks) -> Result<R
     identity.add(
         "order",
         if by_layer {
-            "layer by layer"
+            "layer by layer (`--layer-major`)"
         } else {
-            "chunk by chunk"
+            "chunk by chunk (`--no-layer-major`)"
         },
     );
     if by_layer {
@@ -135,7 +134,13 @@ impl Job<'_> {
         }
         let before = self.resumed()?;
         let reached = before.reached;
-        self.output.check_copies(reached.chunks, chunks.n_chunks())?;
+        if matches!(evaluator, Evaluator::Session(_)) {
+            self.output.check_copies(reached.chunks, chunks.n_chunks())?;
+        } else if args.save_frequency > 0 && !args.talk.quiet {
+            gguf_cli::warn(
+                "`--save-frequency`: layer by layer there is no matrix before the last layer; no copies",
+            );
+        }
         let stop = Cell::new(false);
         let wish = Wish {
             output: args.process_output,
@@ -149,8 +154,8 @@ impl Job<'_> {
         self.pass_layers(&mut evaluator, Some(&reached), Some(watched))?;
         let mut talk = Talk::new(args, chunks, &reached);
         self.evaluate(&mut evaluator, reached.chunks, Some(watched), &mut talk)?;
-        // The matrix is what the run was for, but a disk that is full must not take the estimate with it.
-        talk.estimate()?;
+        // What becomes of stdout must not take the matrix, nor a full disk the estimate.
+        let printed = talk.estimate();
         drop(evaluator);
         let imatrix = self
             .output
@@ -158,7 +163,8 @@ impl Job<'_> {
         let imatrix = self.output.merged(imatrix)?;
         self.output.write(&imatrix)?;
         checkpoint::remove(&self.checkpoint_path())?;
-        talk.finish(&self.output, &imatrix)
+        talk.finish(&self.output, &imatrix)?;
+        printed
     }
 
     /// What takes the chunks through the model.
@@ -170,13 +176,10 @@ impl Job<'_> {
             latent_inputs: !args.no_collect && model.has_latent_inputs(),
             ..chunks.session_settings(args.chunks.ubatch.ubatch_size)
         };
-        let folder = args.output.parent().filter(|f| !f.as_os_str().is_empty());
-        let reserve = Reserve {
-            bytes: sums_bytes(args, model),
-            n_models: 1,
-            temp_dir: folder.unwrap_or(Path::new(".")),
-        };
-        Ok(args.order.evaluator(model, settings, &[chunks], reserve)?)
+        let reserve = model::reserve(args, model);
+        Ok(args
+            .order
+            .evaluator(model, settings, &[chunks], self.wanted(), reserve)?)
     }
 
     /// The positions whose logits are wanted.
@@ -199,6 +202,14 @@ impl Job<'_> {
         }
     }
 
+    /// Where the checkpoint goes.
+    pub(crate) fn checkpoint(&self) -> checkpoint::Target<'_> {
+        checkpoint::Target {
+            path: self.checkpoint_path(),
+            inputs: self.output.inputs(),
+        }
+    }
+
     pub(crate) fn checkpoint_path(&self) -> PathBuf {
         checkpoint::path_of(&self.args.output)
     }
@@ -212,6 +223,7 @@ impl Job<'_> {
         };
         let path = self.checkpoint_path();
         let (args, n_chunks) = (self.args, self.chunks.n_chunks());
+        self.checkpoint().check()?;
         if !path.exists() {
             if args.resume && !args.talk.quiet {
                 gguf_cli::say(&format!("no checkpoint `{}`: starting anew", path.display()));
@@ -233,7 +245,8 @@ impl Job<'_> {
             .filter(|w| wants(w.name, args.process_output))
             .map(|w| (w.name, w.n_cols, w.n_experts))
             .collect();
-        let found = checkpoint::read(&path, &self.identity, &weights)?;
+        let by_layer = !self.model.is_resident();
+        let found = checkpoint::read(&path, &self.identity, &weights, by_layer)?;
         let done = found.reached.chunks;
         if done > n_chunks {
             return Err(Failure::Input(format!(
@@ -278,9 +291,6 @@ impl Job<'_> {
                     talk.take(rows, stop)
                 });
                 self.fault(watched)?;
-                if let Some(failure) = talk.failure.take() {
-                    return Err(failure);
-                }
                 done.map_err(|e| fault::explain(e, self.model.file()))?;
             }
             talk.pass(group.len());
@@ -320,7 +330,7 @@ impl Job<'_> {
         if is_due(output_frequency) && done < self.chunks.n_chunks() {
             let reached = Reached::new(done, talk.perplexity());
             // A disk that is full for now must not end a run of hours.
-            if let Err(e) = checkpoint::write(&self.checkpoint_path(), &self.identity, &reached, sums, None) {
+            if let Err(e) = checkpoint::write(&self.checkpoint(), &self.identity, &reached, sums, None) {
                 gguf_cli::warn(&format!("no checkpoint at chunk {done}: {e}"));
             }
         }
@@ -347,18 +357,6 @@ impl Observe for Watched<'_, '_> {
     fn share_for_all_experts(&self) -> f64 {
         self.collector.borrow().share_for_all_experts()
     }
-}
-
-/// Bytes of the sums of all weights, at most.
-pub(crate) fn sums_bytes(args: &Args, model: &Model) -> u64 {
-    if args.no_collect {
-        return 0;
-    }
-    let observed = model.observed();
-    let wanted = observed.iter().filter(|w| wants(w.name, args.process_output));
-    let n_values = wanted.map(|w| w.n_cols as u64 * w.n_experts as u64);
-    let each = 2 * size_of::<f64>() as u64;
-    n_values.fold(0, u64::saturating_add).saturating_mul(each)
 }
 
 /// The files that an output must not replace.

@@ -26,8 +26,8 @@ pub(crate) struct Talk<'a> {
     progress: Progress,
     /// Chunks that are complete.
     done: usize,
-    /// Why the evaluation was stopped, if the model was not to blame.
-    pub(crate) failure: Option<Failure>,
+    /// Why running values can no longer be printed. The run goes on: the matrix is what it is for.
+    failure: Option<Failure>,
 }
 
 /// The summary for scripts.
@@ -106,13 +106,10 @@ impl<'a> Talk<'a> {
                 let _ = write!(ended, "[{}]{:.4},", chunk + 1, p.value());
             }
         }
-        if ended.is_empty() || self.args.json {
-            return Ok(());
+        if !ended.is_empty() && !self.args.json && self.failure.is_none() {
+            self.failure = gguf_cli::write_data(|out| out.write_all(ended.as_bytes())).err();
         }
-        gguf_cli::write_data(|out| out.write_all(ended.as_bytes())).map_err(|failure| {
-            self.failure = Some(failure);
-            Error::Stopped
-        })
+        Ok(())
     }
 
     /// Notes that chunks are complete.
@@ -122,7 +119,10 @@ impl<'a> Talk<'a> {
     }
 
     /// Ends the line of running perplexities with the estimate.
-    pub(crate) fn estimate(&self) -> Result<()> {
+    pub(crate) fn estimate(&mut self) -> Result<()> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         let Some(p) = self.perplexity.as_ref().filter(|_| !self.args.json) else {
             return Ok(());
         };

@@ -82,7 +82,7 @@ mod tokenizer;
 pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Result};
 pub use kv::KvType;
-pub use layered::{HiddenStates, LayerStart, LayerStep, LayerWatch, Layered, LayeredOptions, LayeredPlan};
+pub use layered::{HiddenStates, LayerStart, LayerStep, LayerWatch, Layered, LayeredOptions};
 pub use load::{LoadOptions, LoadWatch, Loaded, Prefetch};
 pub use model::Model;
 pub use observe::{Input, Observe, Observed};

@@ -220,10 +220,7 @@ impl Layer {
                     MlaQueryWeights::Latent { a, b, .. } => vec![a, b],
                 };
                 all.push(&w.kv_a);
-                match &w.kv {
-                    MlaKvWeights::Absorbed { k_b, v_b, .. } => all.extend([k_b, v_b]),
-                    MlaKvWeights::Expanded { kv_b, .. } => all.push(kv_b),
-                }
+                all.extend(w.kv.matrices());
                 all.push(&w.output);
                 all
             }
@@ -240,6 +237,16 @@ impl Layer {
             }
         }
         all
+    }
+}
+
+impl MlaKvWeights {
+    /// The matrices that the file has.
+    pub(crate) fn matrices(&self) -> Vec<&Tensor> {
+        match self {
+            Self::Absorbed { k_b, v_b, .. } => vec![k_b, v_b],
+            Self::Expanded { kv_b, .. } => vec![kv_b],
+        }
     }
 }
 

@@ -131,9 +131,10 @@ fn show_all(w: &MoeWeights, share: f64, env: &mut Env<'_>, s: &mut Scratch) {
     }
 }
 
-/// Whether a token belongs to the share: evenly spread over positions, so that it does not depend on batches.
+/// Whether a token belongs to the share: evenly spread over positions from the first on, so that it does not depend on
+/// batches, and no share is none.
 fn is_shown(pos: u32, share: f64) -> bool {
-    let up_to = |n: f64| (n * share).floor();
+    let up_to = |n: f64| (n * share).ceil();
     up_to(f64::from(pos) + 1.0) > up_to(f64::from(pos))
 }
 

@@ -3,9 +3,7 @@
 use gguf_models::spec::Mixer;
 
 use crate::Model;
-use crate::model::{
-    DenseWeights, FfnWeights, MixerWeights, MlaKvWeights, MlaQueryWeights, QkvWeights, Tensor,
-};
+use crate::model::{MixerWeights, MlaKvWeights, MlaWeights, Tensor};
 
 /// The f32 activation rows in front of one matrix product.
 ///
@@ -135,25 +133,19 @@ pub struct Observed<'a> {
 }
 
 impl Model {
-    /// The weights whose inputs an [`Observe`] sees, in the order of evaluation, the output matrix last.
+    /// The weights whose inputs an [`Observe`] sees, layer after layer, the output matrix last.
     pub fn observed(&self) -> Vec<Observed<'_>> {
         let mut out = Vec::new();
         for layer in &self.parts.layers {
-            push_mixer(&layer.mixer, &mut out);
-            match &layer.ffn {
-                FfnWeights::Dense(w) => push_dense(w, &mut out),
-                FfnWeights::Moe(w) => {
-                    out.push(plain(&w.router));
-                    out.extend([&w.gate, &w.up, &w.down].map(|t| Observed {
-                        n_experts: t.n_mats,
-                        ..plain(t)
-                    }));
-                    if let Some(shared) = &w.shared {
-                        push_dense(&shared.net, &mut out);
-                        out.extend(shared.gate.as_ref().map(plain));
-                    }
-                }
-            }
+            let latent = match &layer.mixer {
+                MixerWeights::Mla(w) => Some(w),
+                _ => None,
+            };
+            let in_file = latent.map_or_else(Vec::new, |w| w.kv.matrices());
+            let others = layer.matrices().into_iter();
+            let others = others.filter(|t| !in_file.iter().any(|l| std::ptr::eq(*l, *t)));
+            out.extend(others.map(plain));
+            out.extend(latent.into_iter().flat_map(of_both_layouts));
         }
         out.push(plain(&self.parts.output));
         out
@@ -172,48 +164,21 @@ fn plain(t: &Tensor) -> Observed<'_> {
     Observed {
         name: &t.name,
         n_cols: t.n_cols,
+        n_experts: t.n_mats,
+    }
+}
+
+/// The weights of keys and values of latent attention, in both layouts.
+fn of_both_layouts(w: &MlaWeights) -> [Observed<'_>; 3] {
+    let (rank, n_head) = (w.spec.kv_lora_rank, w.spec.n_head);
+    let (kv_b, k_b, v_b) = match &w.kv {
+        MlaKvWeights::Absorbed { k_b, v_b, kv_b } => (kv_b, &k_b.name, &v_b.name),
+        MlaKvWeights::Expanded { kv_b, k_b, v_b } => (&kv_b.name, k_b, v_b),
+    };
+    let n_cols = [(kv_b, rank), (k_b, n_head * w.spec.n_nope), (v_b, n_head * rank)];
+    n_cols.map(|(name, n_cols)| Observed {
+        name,
+        n_cols,
         n_experts: 1,
-    }
-}
-
-fn push_dense<'a>(w: &'a DenseWeights, out: &mut Vec<Observed<'a>>) {
-    out.push(plain(&w.up));
-    out.extend(w.gate.as_ref().map(plain));
-    out.push(plain(&w.down));
-}
-
-fn push_mixer<'a>(mixer: &'a MixerWeights, out: &mut Vec<Observed<'a>>) {
-    match mixer {
-        MixerWeights::Gqa(w) => {
-            match &w.qkv {
-                QkvWeights::Fused(qkv) => out.push(plain(qkv)),
-                QkvWeights::Apart { q, k, v } => out.extend([q, k, v].map(plain)),
-            }
-            out.push(plain(&w.output));
-        }
-        MixerWeights::Mla(w) => {
-            match &w.q {
-                MlaQueryWeights::Direct(q) => out.push(plain(q)),
-                MlaQueryWeights::Latent { a, b, .. } => out.extend([a, b].map(plain)),
-            }
-            out.push(plain(&w.kv_a));
-            let of = |name, n_cols| Observed {
-                name,
-                n_cols,
-                n_experts: 1,
-            };
-            let (rank, n_head) = (w.spec.kv_lora_rank, w.spec.n_head);
-            let (kv_b, k_b, v_b) = match &w.kv {
-                MlaKvWeights::Absorbed { k_b, v_b, kv_b } => (kv_b, &k_b.name, &v_b.name),
-                MlaKvWeights::Expanded { kv_b, k_b, v_b } => (&kv_b.name, k_b, v_b),
-            };
-            out.extend([
-                of(kv_b, rank),
-                of(k_b, n_head * w.spec.n_nope),
-                of(v_b, n_head * rank),
-            ]);
-            out.push(plain(&w.output));
-        }
-        MixerWeights::DeltaNet(w) => out.extend([&w.qkv, &w.gate, &w.beta_alpha, &w.output].map(plain)),
-    }
+    })
 }

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use clap::Args;
-use gguf::GgufFile;
 use gguf_cli::{Progress, Unit, file_name, human_bytes, human_time, say};
 
 use crate::chunks::{ChunkSettings, Chunks, Evaluator, Wanted};
+use crate::layered::PROGRAM;
 use crate::{
-    Compute, KvType, LayerStep, Layered, LayeredOptions, LoadOptions, Loaded, Model, Prefetch, Result,
-    Session, Settings,
+    Compute, KvType, LayerStep, Layered, LayeredOptions, LoadOptions, LoadWatch, Loaded, MemoryPlan, Model,
+    Prefetch, Result, Session, Settings,
 };
 
 /// How exact a run is: `-ctk`, `-ctv`, `--compute`.
@@ -89,6 +89,18 @@ impl LoadArgs {
 }
 
 fn read(path: &Path, options: LoadOptions, quiet: bool) -> Result<Model> {
+    shown_reading(path, quiet, |watch| Model::open_watched(path, options, watch))
+}
+
+/// Reads a model, unless `quiet` with progress under its name.
+///
+/// # Errors
+/// Those of `read`.
+pub fn shown_reading(
+    path: &Path,
+    quiet: bool,
+    read: impl FnOnce(LoadWatch) -> Result<Model>,
+) -> Result<Model> {
     let shown: Arc<OnceLock<Mutex<Option<Progress>>>> = Arc::default();
     let watched = Arc::clone(&shown);
     let label = format!("reading {}", file_name(path));
@@ -100,7 +112,7 @@ fn read(path: &Path, options: LoadOptions, quiet: bool) -> Result<Model> {
             progress.add(loaded.piece);
         }
     };
-    let model = Model::open_watched(path, options, Arc::new(watch));
+    let model = read(Arc::new(watch));
     let progress = shown.get().and_then(|p| p.lock().ok()?.take());
     if let Some(progress) = progress {
         progress.finish();
@@ -137,33 +149,50 @@ pub struct Reserve<'a> {
     pub temp_dir: &'a Path,
 }
 
-/// Bytes that a model takes beside its weights in a usual run, roughly: a model that fits but for these is evaluated
-/// layer by layer.
-const BESIDE: u64 = 256 << 20;
-
 impl OrderArgs {
-    /// Whether a model of `n_bytes` is to be evaluated layer by layer. `load` may ask for its bytes in memory.
-    pub fn is_layer_major(&self, n_bytes: u64, reserve: u64, load: LoadArgs) -> bool {
-        let elsewhere = self.no_layer_major || load.no_mmap || load.mlock;
+    /// Whether a model, of which only the head is read, is to be evaluated layer by layer: if that was asked for, or if
+    /// its weights and what a session with `settings` takes do not fit. `load` may ask for its bytes in memory.
+    pub fn is_layer_major(
+        &self,
+        model: &Model,
+        settings: &Settings,
+        reserve: Reserve<'_>,
+        load: LoadArgs,
+    ) -> bool {
+        // What no session can have is told when it is made.
+        let beside = MemoryPlan::of(model.spec(), settings).map_or(0, |p| p.kv.saturating_add(p.scratch));
+        let needed = [beside, reserve.bytes, PROGRAM]
+            .into_iter()
+            .fold(model.n_bytes(), u64::saturating_add);
         let limit = self.max_memory.or_else(gguf_cli::available_memory);
-        let needed = n_bytes.saturating_add(reserve);
-        let needed = if self.max_memory.is_some() {
-            needed
-        } else {
-            needed.saturating_add(BESIDE)
-        };
-        self.layer_major || (!elsewhere && limit.is_some_and(|limit| needed > limit))
+        let too_large = limit.is_some_and(|limit| needed > limit / reserve.n_models.max(1));
+        self.layer_major || (!self.is_elsewhere(load) && too_large)
+    }
+
+    /// Whether the weights are to be where they are in a usual run, whatever fits.
+    fn is_elsewhere(&self, load: LoadArgs) -> bool {
+        self.no_layer_major || load.no_mmap || load.mlock
     }
 
     /// Opens a model for the evaluation of chunks, mapped or to be read layer by layer; says so in the latter case,
-    /// unless `quiet`. A head that cannot be read is an error of the opening.
-    pub fn open(&self, path: &Path, reserve: u64, load: LoadArgs, quiet: bool) -> Result<Model> {
-        let n_bytes = GgufFile::open(path)?.n_bytes();
-        if !self.is_layer_major(n_bytes, reserve, load) {
+    /// unless `quiet`. The session would have `settings`.
+    pub fn open<'r>(
+        &self,
+        path: &Path,
+        settings: &Settings,
+        reserve: &dyn Fn(&Model) -> Reserve<'r>,
+        load: LoadArgs,
+        quiet: bool,
+    ) -> Result<Model> {
+        if self.is_elsewhere(load) {
             return load.open(path, quiet);
         }
-        self.tell(path, n_bytes, quiet);
-        Model::open_streamed(path)
+        let model = Model::open_streamed(path)?;
+        if !self.is_layer_major(&model, settings, reserve(&model), load) {
+            return load.open(path, quiet);
+        }
+        self.tell(path, model.n_bytes(), quiet);
+        Ok(model)
     }
 
     /// Says that a model is read layer by layer, where nobody asked for it.
@@ -177,12 +206,13 @@ impl OrderArgs {
         }
     }
 
-    /// What evaluates `texts` with a model as [`OrderArgs::open`] opened it.
+    /// What evaluates `texts`, of which the logits of `wanted` are wanted, with a model as [`OrderArgs::open`] opened it.
     pub fn evaluator<'m>(
         &self,
         model: &'m Model,
         settings: Settings,
         texts: &[&Chunks],
+        wanted: Wanted,
         reserve: Reserve<'_>,
     ) -> Result<Evaluator<'m>> {
         if model.is_resident() {
@@ -198,7 +228,7 @@ impl OrderArgs {
                 .unwrap_or_else(|| reserve.temp_dir.to_owned()),
         };
         Ok(Evaluator::Layered(Layered::new(
-            model, settings, texts, &options,
+            model, settings, texts, wanted, &options,
         )?))
     }
 }
@@ -287,6 +317,16 @@ impl ChunkArgs {
     /// Tokens of a chunk: as given, else the usual number.
     pub fn n_ctx(&self) -> usize {
         self.ctx_size.unwrap_or(N_CTX)
+    }
+
+    /// The settings of a session for chunks of the usual number of tokens, before the text is known.
+    pub fn session_settings(&self) -> Settings {
+        Settings {
+            n_ctx: self.n_ctx(),
+            n_seq: (self.batch_size / self.n_ctx().max(1)).max(1),
+            n_ubatch: self.ubatch.ubatch_size.min(self.batch_size),
+            ..Settings::default()
+        }
     }
 
     /// The settings for chunks of `n_ctx` tokens.

@@ -131,7 +131,7 @@ impl MemoryPlan {
             }
         }
         for (i, layer) in spec.layers.iter().enumerate() {
-            if let Some(heads) = Heads::of(&layer.mixer) {
+            for heads in cached(&layer.mixer, settings) {
                 settings.types().check(i, &heads)?;
             }
         }

@@ -250,3 +250,74 @@ fn an_output_matrix_that_is_no_number_is_found() {
     // Without logits nothing meets it.
     assert!(run(&[&args[..], &["--no-ppl"]].concat()).status.success());
 }
+
+#[test]
+fn whoever_closes_stdout_leaves_the_matrix() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let text = format!("{DATA}/calibration.txt");
+    let args = [
+        "-m",
+        model.to_str().unwrap(),
+        "-f",
+        &text,
+        "-o",
+        out.to_str().unwrap(),
+    ];
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
+        .args(args)
+        .args(["-c", "64", "-b", "64", "--chunks", "3", "--quiet"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(Imatrix::read(&out).unwrap().chunk_count, 3);
+}
+
+#[test]
+fn an_input_is_never_taken_for_a_checkpoint() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let text = path("out.checkpoint");
+    std::fs::copy(format!("{DATA}/calibration.txt"), &text).unwrap();
+    let before = std::fs::read(&text).unwrap();
+    let args = [
+        "-m",
+        model.to_str().unwrap(),
+        "-f",
+        &text,
+        "-c",
+        "64",
+        "--chunks",
+        "2",
+        "--force",
+    ];
+    let done = run(&[&args[..], &["-o", &path("out")]].concat());
+    let talk = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(2), "{talk}");
+    assert!(talk.contains("out.checkpoint"), "{talk}");
+    assert!(std::fs::read(&text).unwrap() == before);
+}
+
+#[test]
+fn a_small_share_shows_some_tokens() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let matrix = |name: &str, more: &str| {
+        let out = dir.path().join(name);
+        collect(&model, &out, &format!("-c 64 --chunks 2 --quiet --no-ppl {more}"));
+        Imatrix::read(&out).unwrap()
+    };
+    let tokens = |m: &Imatrix| {
+        let counts = &m.entries["blk.0.ffn_up_exps.weight"].counts;
+        counts.iter().sum::<u64>()
+    };
+    // One position of each chunk meets all 8 experts, 2 of which it was routed to.
+    assert_eq!(
+        tokens(&matrix("share", "--all-experts 0.001")),
+        tokens(&matrix("routed", "")) + 2 * 6
+    );
+}

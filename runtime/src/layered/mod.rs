@@ -22,7 +22,9 @@ use crate::recurrent::Recurrent;
 use crate::session::{Logits, Settings, Token, cached};
 use crate::{Error, Result};
 
-pub use plan::{LayeredOptions, LayeredPlan};
+pub use plan::LayeredOptions;
+pub(crate) use plan::PROGRAM;
+use plan::{LayeredPlan, RowCounts};
 pub use states::HiddenStates;
 pub(crate) use weights::Held;
 use weights::{Reader, Stage};
@@ -49,7 +51,7 @@ pub type LayerWatch<'a> = dyn FnMut(LayerStep<'_>) -> Result<()> + 'a;
 
 /// Hidden states to go on from.
 pub struct LayerStart<'a> {
-    /// The first layer that is to be evaluated.
+    /// The first layer that is to be evaluated; there must be one left.
     pub layer: usize,
     /// Fills rows of [`HiddenStates`] from a row on.
     pub fill: &'a mut dyn FnMut(usize, &mut [f32]) -> Result<()>,
@@ -68,7 +70,8 @@ impl std::fmt::Debug for LayerStart<'_> {
 pub struct Layered<'m> {
     model: &'m Model,
     settings: Settings,
-    plan: LayeredPlan,
+    /// Bytes of weights that may be held.
+    n_weights: u64,
     scratch: Scratch,
     states: HiddenStates,
     /// The output matrix.
@@ -78,7 +81,8 @@ pub struct Layered<'m> {
 }
 
 impl<'m> Layered<'m> {
-    /// Prepares the evaluation of `texts`, whose sessions would have `settings`.
+    /// Prepares the evaluation of `texts`, whose sessions would have `settings` and of which the logits of `wanted` are
+    /// wanted.
     ///
     /// # Errors
     /// Settings that no session can have; not enough memory; a folder that takes no temporary file.
@@ -86,10 +90,15 @@ impl<'m> Layered<'m> {
         model: &'m Model,
         settings: Settings,
         texts: &[&Chunks],
+        wanted: Wanted,
         options: &LayeredOptions,
     ) -> Result<Self> {
         let n_rows = texts.iter().map(|c| c.n_chunks() * c.n_ctx()).sum();
-        let plan = LayeredPlan::new(model, &settings, n_rows, options)?;
+        let rows = RowCounts {
+            all: n_rows,
+            wanted: n_wanted(texts, wanted),
+        };
+        let plan = LayeredPlan::new(model, &settings, rows, options)?;
         let settings = Settings {
             n_ubatch: plan.n_ubatch,
             ..settings
@@ -98,13 +107,13 @@ impl<'m> Layered<'m> {
         let states = if plan.states_in_memory {
             HiddenStates::in_memory(n_rows, n_embd)?
         } else {
-            HiddenStates::in_file(n_rows, n_embd, &options.temp_dir)?
+            HiddenStates::in_file(n_rows, n_embd, &options.temp_dir, plan.states)?
         };
         Ok(Self {
             scratch: Scratch::new(model, &settings),
             model,
             settings,
-            plan,
+            n_weights: plan.weights,
             states,
             output: None,
             n_done: 0,
@@ -119,11 +128,6 @@ impl<'m> Layered<'m> {
     /// The settings of the sessions that this stands for.
     pub fn settings(&self) -> &Settings {
         &self.settings
-    }
-
-    /// What is kept where.
-    pub fn plan(&self) -> &LayeredPlan {
-        &self.plan
     }
 
     /// Takes all chunks through all layers, or from where `start` says on. Behind it [`Layered::evaluate_batch`] takes
@@ -141,14 +145,15 @@ impl<'m> Layered<'m> {
     ) -> Result<()> {
         let model = self.model;
         let n_layer = model.parts.layers.len();
-        let first = start.as_ref().map_or(0, |s| s.layer).min(n_layer);
+        let first = start.as_ref().map_or(0, |s| s.layer);
+        assert!(first < n_layer, "layer {first} of {n_layer} is to be evaluated");
         self.n_done = 0;
         if let Some(mut start) = start {
-            self.restore(&mut start, texts, wanted)?;
+            self.restore(&mut start)?;
         }
         let layers = &model.parts.layers[first..];
         let stages: Vec<Stage<'_>> = layers.iter().map(|l| l.matrices()).collect();
-        let mut reader = Reader::start(model, &stages, self.plan.weights)?;
+        let mut reader = Reader::start(model, &stages, self.n_weights)?;
         for layer in first..n_layer {
             let held = reader.next()?;
             let observer = observer.as_mut().map(|o| &mut **o as &mut dyn Observe);
@@ -158,17 +163,14 @@ impl<'m> Layered<'m> {
         // The output needs other buffers.
         self.scratch = Scratch::new(model, &self.settings);
         if self.states.n_rows() > 0 {
-            let mut reader = Reader::start(model, &[vec![&model.parts.output]], self.plan.weights)?;
+            let mut reader = Reader::start(model, &[vec![&model.parts.output]], self.n_weights)?;
             self.output = Some(reader.next()?);
         }
         Ok(())
     }
 
     /// Takes the hidden states of an evaluation that was interrupted.
-    fn restore(&mut self, start: &mut LayerStart<'_>, texts: &[&Chunks], wanted: Wanted) -> Result<()> {
-        if start.layer >= self.model.parts.layers.len() {
-            self.states.truncate(n_wanted(texts, wanted));
-        }
+    fn restore(&mut self, start: &mut LayerStart<'_>) -> Result<()> {
         let n_embd = self.states.n_embd();
         let at_once = self.settings.n_ubatch;
         let mut rows = vec![0.0; at_once * n_embd];

@@ -13,7 +13,7 @@ use crate::session::{MemoryPlan, Settings, cached};
 use crate::{Error, Result};
 
 /// Memory of the program itself: code, metadata, vocabulary, what threads need.
-const PROGRAM: u64 = 16 << 20;
+pub(crate) const PROGRAM: u64 = 16 << 20;
 
 /// The share of free memory that is taken where no limit is given, in percent.
 const SHARE: u64 = 85;
@@ -41,15 +41,24 @@ impl LayeredOptions {
 
 /// What is kept where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LayeredPlan {
+pub(super) struct LayeredPlan {
     /// Tokens that go through a layer together: what was asked for, or fewer where memory is short.
-    pub n_ubatch: usize,
+    pub(super) n_ubatch: usize,
     /// Bytes of weights that are held at a time: the layer at work, and what is read ahead.
-    pub weights: u64,
+    pub(super) weights: u64,
     /// Bytes of hidden states.
-    pub states: u64,
+    pub(super) states: u64,
     /// Whether they are kept in memory.
-    pub states_in_memory: bool,
+    pub(super) states_in_memory: bool,
+}
+
+/// Rows of hidden states.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowCounts {
+    /// One for each token.
+    pub(super) all: usize,
+    /// Those that are wanted behind the last layer.
+    pub(super) wanted: usize,
 }
 
 /// Bytes that have to be held at the same time.
@@ -75,11 +84,12 @@ impl LayeredPlan {
     pub(super) fn new(
         model: &Model,
         settings: &Settings,
-        n_rows: usize,
+        rows: RowCounts,
         options: &LayeredOptions,
     ) -> Result<Self> {
         let row = model.spec().n_embd as u64 * size_of::<f32>() as u64;
-        let states = (n_rows as u64).saturating_mul(row);
+        let states = (rows.all as u64).saturating_mul(row);
+        let last_states = (rows.wanted as u64).saturating_mul(row);
         let limit = options
             .max_memory
             .or_else(LayeredOptions::usual_limit)
@@ -100,7 +110,8 @@ impl LayeredPlan {
             )?;
             least = needs.least();
             let Some(room) = needs.room(limit) else { continue };
-            let (comfort, plan) = Self::share(room, needs.layer, states, n_ubatch);
+            let fit_last = needs.output_room(limit) >= last_states;
+            let (comfort, plan) = Self::share(room, needs.layer, states, fit_last, n_ubatch);
             // The largest of those that are as good.
             if best.is_none_or(|(before, _)| comfort > before) {
                 best = Some((comfort, plan));
@@ -111,13 +122,13 @@ impl LayeredPlan {
 
     /// Shares `room` out, which has at least a layer, and says how good that is. A file for the states costs reads and
     /// writes of all of them in each layer, and without room to read ahead there is nothing to do while a layer is read;
-    /// smaller micro-batches cost less than either.
-    fn share(room: u64, layer: u64, states: u64, n_ubatch: usize) -> (u8, Self) {
+    /// smaller micro-batches cost less than either. `fit_last` says whether the last states fit beside the output matrix.
+    fn share(room: u64, layer: u64, states: u64, fit_last: bool, n_ubatch: usize) -> (u8, Self) {
         let ahead = |part: u64| layer.saturating_add(layer / part);
         let left = room.saturating_sub(states);
-        let (comfort, states_in_memory) = if left >= ahead(8) {
+        let (comfort, states_in_memory) = if fit_last && left >= ahead(8) {
             (3, true)
-        } else if left >= layer && states >= layer / 2 {
+        } else if fit_last && left >= layer && states >= layer / 2 {
             (2, true)
         } else {
             (u8::from(room >= ahead(8)), false)
@@ -170,6 +181,14 @@ impl Needs {
         self.fixed.saturating_add(layers.max(output))
     }
 
+    /// What `limit` leaves for hidden states beside the output matrix.
+    fn output_room(&self, limit: u64) -> u64 {
+        limit
+            .saturating_sub(self.fixed)
+            .saturating_sub(self.output)
+            .saturating_sub(self.logits)
+    }
+
     /// What `limit` leaves for weights of layers and for hidden states.
     fn room(&self, limit: u64) -> Option<u64> {
         (limit >= self.least()).then(|| limit - self.fixed - self.work)
@@ -193,7 +212,7 @@ mod tests {
     #[test]
     fn states_move_to_a_file_where_memory_is_short() {
         let plan = |room, states| {
-            let (comfort, plan) = LayeredPlan::share(room, 40, states, 8);
+            let (comfort, plan) = LayeredPlan::share(room, 40, states, true, 8);
             (comfort, plan.weights, plan.states_in_memory)
         };
         assert_eq!(plan(1000, 50), (3, 950, true));
@@ -201,6 +220,7 @@ mod tests {
         assert_eq!(plan(90, 50), (2, 40, true));
         assert_eq!(plan(89, 50), (1, 89, false));
         assert_eq!(plan(44, 50), (0, 44, false));
+        assert!(!LayeredPlan::share(1000, 40, 50, false, 8).1.states_in_memory);
         // Few states are read and written soon.
         assert_eq!(plan(54, 10), (1, 54, false));
         assert_eq!(plan(55, 10), (3, 45, true));
@@ -218,6 +238,7 @@ mod tests {
         assert_eq!(needs.least(), 180);
         assert_eq!(needs.room(179), None);
         assert_eq!(needs.room(180), Some(60));
+        assert_eq!((needs.output_room(190), needs.output_room(0)), (10, 0));
         let e = too_little(5 << 20, (9 << 20) + 1).to_string();
         assert!(e.contains("at least 10 MiB") && e.contains("found 5 MiB"), "{e}");
     }

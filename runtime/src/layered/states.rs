@@ -47,8 +47,12 @@ impl HiddenStates {
         })
     }
 
-    /// Room for `n_rows` rows in a file in `dir`.
-    pub(super) fn in_file(n_rows: usize, n_embd: usize, dir: &Path) -> Result<Self> {
+    /// Room for `n_rows` rows in a file in `dir`, which will have `n_bytes`.
+    pub(super) fn in_file(n_rows: usize, n_embd: usize, dir: &Path, n_bytes: u64) -> Result<Self> {
+        if let Some(free) = gguf::atomic::free_bytes(dir).filter(|&free| free < n_bytes) {
+            let e = std::io::Error::other(format!("expected room for {n_bytes} bytes, found {free}"));
+            return Err(failed(dir, &e));
+        }
         let file = tempfile::tempfile_in(dir).map_err(|e| failed(dir, &e))?;
         Ok(Self {
             n_embd,
@@ -74,6 +78,10 @@ impl HiddenStates {
     /// Leaves only the first rows.
     pub(super) fn truncate(&mut self, n_rows: usize) {
         self.n_rows = n_rows;
+        if let Place::Memory(rows) = &mut self.place {
+            rows.truncate(n_rows * self.n_embd);
+            rows.shrink_to_fit();
+        }
     }
 
     /// Fills `out` with rows from row `first` on.
@@ -132,7 +140,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let both = [
             HiddenStates::in_memory(5, 3).unwrap(),
-            HiddenStates::in_file(5, 3, dir.path()).unwrap(),
+            HiddenStates::in_file(5, 3, dir.path(), 60).unwrap(),
         ];
         for mut states in both {
             let rows: Vec<f32> = (0..15).map(|i| i as f32 - 0.3).collect();
@@ -148,7 +156,7 @@ mod tests {
         assert_eq!(dir.path().read_dir().unwrap().count(), 0);
         let gone = dir.path().join("no");
         assert!(
-            HiddenStates::in_file(5, 3, &gone)
+            HiddenStates::in_file(5, 3, &gone, 60)
                 .unwrap_err()
                 .to_string()
                 .contains("no")

@@ -26,7 +26,10 @@ pub(super) fn open_model(args: &Args, path: &Path) -> Result<Model> {
     if args.tasks.kind().is_some() {
         return Ok(args.load.open(path, quiet)?);
     }
-    Ok(args.order.open(path, reserve(args).bytes, args.load, quiet)?)
+    let settings = args.exactness.apply(args.chunks.session_settings());
+    Ok(args
+        .order
+        .open(path, &settings, &|_| reserve(args), args.load, quiet)?)
 }
 
 /// Bytes of the base's logits that are kept at a time where models are compared, if one position takes no more.
@@ -46,7 +49,9 @@ pub(super) fn evaluator<'m>(args: &Args, model: &'m Model, texts: &[Text]) -> Re
     let settings = settings(args, texts);
     warn_of_length(model, settings.n_ctx);
     let chunks: Vec<&Chunks> = texts.iter().map(|t| &t.chunks).collect();
-    let mut evaluator = args.order.evaluator(model, settings, &chunks, reserve(args))?;
+    let mut evaluator = args
+        .order
+        .evaluator(model, settings, &chunks, Wanted::Scored, reserve(args))?;
     let name = file_name(model.file().path());
     pass_layers(&mut evaluator, &chunks, Wanted::Scored, &name, args.talk.quiet).map_err(|e| match e {
         Error::NonFiniteState { .. } => Failure::Input(format!("`{}`, {e}", model.file().path().display())),

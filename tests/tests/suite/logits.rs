@@ -192,7 +192,8 @@ fn by_layer(file: &Path, model: &Model, ids: &[u32], compute: Compute) -> Option
         reserve: 0,
         temp_dir: temp.path().to_owned(),
     };
-    let layered = |options: &LayeredOptions| Layered::new(&streamed, settings, &[&chunks], options);
+    let layered =
+        |options: &LayeredOptions| Layered::new(&streamed, settings, &[&chunks], Wanted::All, options);
     // All memory that leaves no room for hidden states.
     options.max_memory = Some(1);
     let least = layered(&options).expect_err("too little").to_string();
