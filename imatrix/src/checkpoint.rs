@@ -14,6 +14,8 @@ use gguf_cli::{Failure, Result};
 use gguf_runtime::HiddenStates;
 use gguf_runtime::perplexity::score::{self, Perplexity};
 
+use sha2::{Digest as _, Sha256};
+
 use crate::fault::layer_of;
 use crate::sums::{SumSet, Sums};
 
@@ -35,6 +37,10 @@ const SAME_FIRST: &str = "imatrix.checkpoint.same.first";
 const SQUARES: &str = ".in_sum2";
 const VALUES: &str = ".in_sum";
 const COUNTS: &str = ".counts";
+/// SHA-256 of the head and of all other tensors.
+const DIGEST: &str = "digest";
+/// Its words of 8 bytes.
+const DIGEST_WORDS: usize = 4;
 /// Hidden states of all tokens behind the last layer that is complete.
 const STATES: &str = "hidden_states";
 
@@ -144,20 +150,29 @@ pub(crate) fn write(
 ) -> Result<()> {
     let mut specs = specs(set)?;
     specs.extend(states.map(states_spec).transpose()?);
+    let digest = Shape::new(&[DIGEST_WORDS as u64]).expect("a few words are a tensor");
+    let words = registry::by_name("I64").expect("a type of GGUF files").id;
+    specs.push(TensorSpec::new(DIGEST.to_owned(), digest, words));
     let layout = Layout::plan(&metadata(run, reached, set), specs)?;
     let out = AtomicFile::create(&target.path, true, target.inputs, Some(layout.total_bytes))?;
     let mut writer = Writer::new(out, &layout)?;
+    let mut hash = Sha256::new();
+    hash.update(&layout.head);
+    let mut put = |bytes: &[u8]| {
+        hash.update(bytes);
+        writer.write(bytes)
+    };
     let mut buffer = Vec::new();
     for s in set.sums.values() {
         for sums in [&s.squares, &s.values] {
             for piece in sums.chunks(1 << 16) {
                 buffer.clear();
                 buffer.extend(piece.iter().flat_map(|v| v.to_le_bytes()));
-                writer.write(&buffer)?;
+                put(&buffer)?;
             }
         }
         let counts: Vec<u8> = s.counts.iter().flat_map(|c| c.to_le_bytes()).collect();
-        writer.write(&counts)?;
+        put(&counts)?;
     }
     if let Some(states) = states {
         let mut rows = vec![0.0f32; STATES_ROWS * states.n_embd()];
@@ -166,9 +181,11 @@ pub(crate) fn write(
             states.read(first, &mut rows[..n])?;
             buffer.clear();
             buffer.extend(rows[..n].iter().flat_map(|v| v.to_le_bytes()));
-            writer.write(&buffer)?;
+            put(&buffer)?;
         }
     }
+    let digest = hash.finalize();
+    writer.write(&digest)?;
     writer.finish()?.commit()?;
     Ok(())
 }
@@ -349,6 +366,7 @@ fn parse(file: &GgufFile) -> Parsed<Checkpoint> {
             ))
         }
     };
+    check_digest(file)?;
     Ok(Checkpoint {
         run: RunIdentity(pairs(m, RUN_NAMES, RUN_VALUES)?),
         reached: Reached {
@@ -365,6 +383,31 @@ fn parse(file: &GgufFile) -> Parsed<Checkpoint> {
             same: pairs(m, SAME_NAMES, SAME_FIRST)?.into_iter().collect(),
         },
     })
+}
+
+/// Refuses a file of which a byte is not as it was written.
+fn check_digest(file: &GgufFile) -> Parsed<()> {
+    let text = |e: gguf::Error| e.to_string();
+    let stored = file
+        .tensor(DIGEST)
+        .ok_or_else(|| format!("tensor `{DIGEST}` is missing"))?;
+    let stored = words(file, stored, "I64")?.concat();
+    let part = file.parts().first().ok_or("no file")?;
+    let n_head = usize::try_from(part.data_offset).map_err(|e| e.to_string())?;
+    let mut hash = Sha256::new();
+    hash.update(part.source().slice(0, n_head).map_err(text)?);
+    let mut piece = vec![0; 1 << 20];
+    for t in file.tensors.iter().filter(|t| t.name != DIGEST) {
+        for at in (0..t.n_bytes).step_by(piece.len()) {
+            let n = (t.n_bytes - at).min(piece.len() as u64) as usize;
+            file.read_tensor(t, at, &mut piece[..n]).map_err(text)?;
+            hash.update(&piece[..n]);
+        }
+    }
+    if stored.as_slice() == hash.finalize().as_slice() {
+        return Ok(());
+    }
+    Err("the bytes are not those that were written: the file is damaged".into())
 }
 
 fn missing(key: &str) -> String {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use gguf::atomic::AtomicFile;
-use gguf_cli::Result;
+use gguf_cli::{Failure, Result};
 use gguf_imatrix_format::{Imatrix, Origin, Weight};
 use gguf_runtime::Model;
 use gguf_runtime::chunks::Chunks;
@@ -38,13 +38,31 @@ impl<'a> Output<'a> {
     }
 
     /// The same when the model is known.
-    pub(crate) fn with_model(self, model: &'a Model, origin: Origin, loaded: Option<Imatrix>) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// Loaded sums of another length than the model's weights have.
+    pub(crate) fn with_model(
+        self,
+        model: &'a Model,
+        origin: Origin,
+        loaded: Option<Imatrix>,
+    ) -> Result<Self> {
+        for w in model.observed() {
+            let entry = loaded.as_ref().and_then(|m| m.entries.get(w.name));
+            let (wanted, found) = (w.n_cols * w.n_experts, entry.map(|e| e.sums.len()));
+            if let Some(found) = found.filter(|&n| n != wanted) {
+                return Err(Failure::Input(format!(
+                    "weight `{}` of `--in-file`: expected {wanted} sums, found {found}; the matrix is of another model",
+                    w.name
+                )));
+            }
+        }
+        Ok(Self {
             inputs: inputs(self.args, self.files, Some(model)),
             loaded,
             origin: Some(origin),
             ..self
-        }
+        })
     }
 
     /// Files that must not be replaced.

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             output.check(None)?;
         }
         let model = model::open(args, files.model)?;
-        let output = output.with_model(&model, origin::of(model.file(), &text)?, loaded);
+        let output = output.with_model(&model, origin::of(model.file(), &text)?, loaded)?;
         if !args.no_collect {
             output.check(Some(output.n_bytes(&model)?))?;
         }

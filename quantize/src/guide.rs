@@ -80,6 +80,11 @@ pub(crate) fn matrix_of(shape: &Shape, row: u64) -> usize {
 }
 
 impl Match {
+    /// Whether any matrix saw a token.
+    fn saw_tokens(&self) -> bool {
+        self.unseen.len() < self.n_counts
+    }
+
     /// The share of matrices that saw tokens.
     pub(crate) fn share(&self) -> f64 {
         1.0 - self.unseen.len() as f64 / self.n_counts.max(1) as f64
@@ -214,7 +219,16 @@ impl Guide {
                     self.file
                 ));
             }
-            return Ok(Some(self.found(name, Layout::Own, n_cols)));
+            let n_counts = self.index.entries[name].counts.len() as u64;
+            if n_counts != 1 && n_counts != n_mat {
+                return Err(format!(
+                    "{shape} needs 1 or {n_mat} counts in the importance matrix `{}`, found {n_counts}; the matrix is of \
+                     another model",
+                    self.file
+                ));
+            }
+            // Sums of no tokens are no data.
+            return Ok(Some(self.found(name, Layout::Own, n_cols)).filter(Match::saw_tokens));
         }
         if let Some(other) = in_other_layout(name, ".attn_v_b.", ".attn_kv_b.")
             && n_values(&other) == Some(n_cols)

@@ -141,7 +141,7 @@ pub struct OrderArgs {
 /// What an evaluation of chunks takes beside weights and activations: results that are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Reserve<'a> {
-    /// Bytes.
+    /// Bytes, for all models together.
     pub bytes: u64,
     /// Models that are evaluated beside one another, which share the memory.
     pub n_models: u64,
@@ -161,11 +161,12 @@ impl OrderArgs {
     ) -> bool {
         // What no session can have is told when it is made.
         let beside = MemoryPlan::of(model.spec(), settings).map_or(0, |p| p.kv.saturating_add(p.scratch));
-        let needed = [beside, reserve.bytes, PROGRAM]
+        let needed = [beside, PROGRAM]
             .into_iter()
             .fold(model.n_bytes(), u64::saturating_add);
         let limit = self.max_memory.or_else(gguf_cli::available_memory);
-        let too_large = limit.is_some_and(|limit| needed > limit / reserve.n_models.max(1));
+        let limit = limit.map(|limit| limit.saturating_sub(reserve.bytes) / reserve.n_models.max(1));
+        let too_large = limit.is_some_and(|limit| needed > limit);
         self.layer_major || (!self.is_elsewhere(load) && too_large)
     }
 
@@ -220,8 +221,8 @@ impl OrderArgs {
         }
         let limit = self.max_memory.or_else(LayeredOptions::usual_limit);
         let options = LayeredOptions {
-            max_memory: limit.map(|limit| limit / reserve.n_models.max(1)),
-            reserve: reserve.bytes,
+            max_memory: limit.map(|limit| limit.saturating_sub(reserve.bytes) / reserve.n_models.max(1)),
+            reserve: 0,
             temp_dir: self
                 .temp_dir
                 .clone()

@@ -47,7 +47,7 @@ pub(crate) fn read(source: Arc<dyn Source>) -> Result<Imatrix> {
         entries,
         datasets: datasets(&file.metadata).map_err(keys)?,
         chunk_count: required_u32(&file.metadata, CHUNK_COUNT).map_err(keys)?,
-        chunk_size: required_u32(&file.metadata, CHUNK_SIZE).map_err(keys)?,
+        chunk_size: chunk_size(&file.metadata).map_err(keys)?,
         origin: Origin::read(&file.metadata).map_err(keys)?,
     })
 }
@@ -72,7 +72,7 @@ pub(crate) fn index(source: Arc<dyn Source>) -> Result<Index> {
     }
     let keys = |e| in_file(&file, e);
     // A reader of files by the reference needs it; the number itself does not matter here.
-    required_u32(&file.metadata, CHUNK_SIZE).map_err(keys)?;
+    chunk_size(&file.metadata).map_err(keys)?;
     Ok(Index {
         source,
         little_endian: is_little(&file),
@@ -219,6 +219,18 @@ fn datasets(metadata: &Metadata) -> Result<Vec<String>> {
         None => return Err(missing_key(DATASETS, "an array of strings")),
     };
     Ok(names.iter().map(|n| base_name(n).to_owned()).collect())
+}
+
+/// Tokens of a chunk.
+fn chunk_size(metadata: &Metadata) -> Result<u32> {
+    match required_u32(metadata, CHUNK_SIZE)? {
+        0 => Err(Error::Container(gguf::Error::Key {
+            key: CHUNK_SIZE.into(),
+            expected: "at least 1".into(),
+            found: "0".into(),
+        })),
+        n => Ok(n),
+    }
 }
 
 fn required_u32(metadata: &Metadata, key: &str) -> Result<u32> {

@@ -43,7 +43,7 @@ fn layer_by_layer_gives_the_same_file() {
     ]);
     let talk = String::from_utf8(done.stderr).unwrap();
     assert_eq!(done.status.code(), Some(2), "{talk}");
-    assert!(talk.contains("memory: expected at least"), "{talk}");
+    assert!(talk.contains("memory for a model: expected at least"), "{talk}");
 }
 
 /// Starts a run and kills it as soon as there is a checkpoint; whether it came to its end before.

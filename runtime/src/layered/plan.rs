@@ -146,8 +146,8 @@ impl LayeredPlan {
 fn too_little(limit: u64, least: u64) -> Error {
     Error::Settings(
         format!(
-            "memory: expected at least {} MiB, for the largest layer and what goes with it, found {} MiB; give more with \
-             `--max-memory`",
+            "memory for a model: expected at least {} MiB, for the largest layer and what goes with it, found {} MiB beside what \
+             results take; give more with `--max-memory`",
             least.div_ceil(1 << 20),
             limit >> 20
         )

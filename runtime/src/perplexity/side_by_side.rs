@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for other in &models[1..] {
         require_same_vocabulary(&models[0], other)?;
     }
-    let max_rows = texts::KEPT / size_of::<f32>() / models[0].spec().n_vocab.max(1);
+    let max_rows = texts::kept(args) / size_of::<f32>() / models[0].spec().n_vocab.max(1);
     let mut texts = texts::cut(args, sources, &tokenizer)?;
     for text in &mut texts {
         text.chunks = text.chunks.clone().with_rows_at_most(max_rows);

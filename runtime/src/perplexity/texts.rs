@@ -33,12 +33,18 @@ pub(super) fn open_model(args: &Args, path: &Path) -> Result<Model> {
 }
 
 /// Bytes of the base's logits that are kept at a time where models are compared, if one position takes no more.
-pub(super) const KEPT: usize = 256 << 20;
+const KEPT: usize = 256 << 20;
+
+/// The same under a limit of memory, of which they take an eighth at most.
+pub(super) fn kept(args: &Args) -> usize {
+    let share = args.order.max_memory.map_or(KEPT as u64, |limit| limit / 8);
+    usize::try_from(share).unwrap_or(KEPT).min(KEPT)
+}
 
 fn reserve(args: &Args) -> Reserve<'static> {
     let n_others = args.compare.len() as u64;
     Reserve {
-        bytes: if n_others > 0 { KEPT as u64 } else { 0 },
+        bytes: if n_others > 0 { kept(args) as u64 } else { 0 },
         n_models: n_others + 1,
         temp_dir: Path::new("."),
     }

@@ -197,7 +197,7 @@ fn by_layer(file: &Path, model: &Model, ids: &[u32], compute: Compute) -> Option
     // All memory that leaves no room for hidden states.
     options.max_memory = Some(1);
     let least = layered(&options).expect_err("too little").to_string();
-    let least: u64 = least.split(' ').nth(4).expect("a number").parse().expect("MiB");
+    let least: u64 = least.split(' ').nth(7).expect("a number").parse().expect("MiB");
     for (max_memory, observe) in [(None, true), (Some(least << 20), false)] {
         options.max_memory = max_memory;
         let session = Session::new(model, settings).expect("room");
