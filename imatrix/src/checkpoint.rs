@@ -11,12 +11,12 @@ use gguf::atomic::AtomicFile;
 use gguf::{Array, GgufFile, Layout, Metadata, Shape, TensorInfo, TensorSpec, Value, Writer};
 use gguf_blocks::registry;
 use gguf_cli::{Failure, Result};
+use gguf_models::component::layer_of;
 use gguf_runtime::HiddenStates;
 use gguf_runtime::perplexity::score::{self, Perplexity};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::fault::layer_of;
 use crate::sums::{SumSet, Sums};
 
 /// What follows the output's name.

@@ -7,7 +7,7 @@ use gguf_cli::{Result, count, file_name, print_data, print_json, warn};
 use gguf_imatrix_format::Entry;
 use serde::Serialize;
 
-use crate::files;
+use crate::{files, origin};
 
 /// Compare two matrices: the cosine of each weight's mean squares, and what the experts saw
 #[derive(clap::Args, Clone, Debug)]
@@ -259,12 +259,10 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     }
     print_data(&found.total())?;
     let models = (a.origin.and_then(|o| o.model), b.origin.and_then(|o| o.model));
-    if let (Some(a), Some(b)) = models
-        && a != b
+    if let (Some(a), Some(b)) = &models
+        && let Some(what) = origin::difference(a, b)
     {
-        let same = a.fingerprint == b.fingerprint;
-        let what = if same { "settings of one model" } else { "models" };
-        warn(&format!("the matrices were made with different {what}"));
+        warn(&format!("the matrices were made with {what}"));
     }
     Ok(())
 }

@@ -66,10 +66,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
     }
     told.extend(files::lost(&imatrix, form));
     files::write(&imatrix, &args.output, form, args.force.force, &[&args.input])?;
-    for line in &told {
-        warn(line);
-    }
     if !args.talk.quiet {
+        told.iter().for_each(|line| warn(line));
         say(&format!(
             "wrote `{}`: {}",
             args.output.display(),

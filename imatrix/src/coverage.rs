@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use gguf_cli::count;
 use gguf_imatrix_format::{Entry, is_experts};
+use gguf_models::component::layer_of;
 use serde::Serialize;
 
 /// Tokens that an expert should have seen. The mean square of a normally distributed column is known to a relative
@@ -44,14 +45,14 @@ struct Stack {
 }
 
 impl Stack {
-    fn of(layer: &str, counts: &[u64], min: u64) -> Self {
+    fn of(layer: String, counts: &[u64], min: u64) -> Self {
         let fewest = counts.iter().copied().enumerate().min_by_key(|&(_, c)| c);
         let (least_expert, least_tokens) = fewest.unwrap_or_default();
         let mut sorted = counts.to_vec();
         sorted.sort_unstable();
         let factor = (min as f64 / least_tokens as f64).max(1.0);
         Self {
-            layer: layer.to_owned(),
+            layer,
             experts: counts.len(),
             reached: counts.iter().filter(|&&c| c > 0).count(),
             below: counts.iter().filter(|&&c| c < min).count(),
@@ -72,10 +73,10 @@ impl Coverage {
             .iter()
             .filter(|(name, e)| is_experts(name) && e.counts.len() > 1);
         for (name, e) in stacks {
-            let layer = name.strip_prefix("blk.").and_then(|r| r.split_once('.'));
-            let place = layer.map_or((usize::MAX, name.as_str()), |(n, _)| {
-                (n.parse().unwrap_or(usize::MAX), n)
-            });
+            let place = match layer_of(name) {
+                Some(layer) => (layer, ""),
+                None => (usize::MAX, name.as_str()),
+            };
             let counts = by_layer.entry(place).or_insert(&e.counts);
             if e.counts.iter().min() < counts.iter().min() {
                 *counts = &e.counts;
@@ -83,7 +84,14 @@ impl Coverage {
         }
         let layers: Vec<Stack> = by_layer
             .into_iter()
-            .map(|((_, label), counts)| Stack::of(label, counts, min))
+            .map(|((layer, name), counts)| {
+                let label = if name.is_empty() {
+                    layer.to_string()
+                } else {
+                    name.to_owned()
+                };
+                Stack::of(label, counts, min)
+            })
             .collect();
         let sum = |f: fn(&Stack) -> usize| layers.iter().map(f).sum();
         Self {

@@ -44,6 +44,7 @@ mod origin;
 mod output;
 mod run;
 mod statistics;
+mod summary;
 mod sums;
 mod talk;
 

@@ -5,23 +5,27 @@ use std::path::{Path, PathBuf};
 use gguf_cli::{Failure, Result, count, say, warn};
 use gguf_imatrix_format::{Error, Imatrix, Merger};
 
-use crate::args::Form;
-use crate::coverage::{Coverage, ENOUGH};
-use crate::files;
+use crate::args::Args;
+use crate::summary::Written;
+use crate::{files, origin};
 
-/// Reads and adds up files. What a user should know of each is warned of.
-pub(crate) fn read_all(in_files: &[PathBuf]) -> Result<Imatrix> {
+/// Reads and adds up files. What a user should know of each is warned of, unless `quiet`.
+pub(crate) fn read_all(in_files: &[PathBuf], quiet: bool) -> Result<Imatrix> {
     let (first, rest) = in_files
         .split_first()
         .ok_or_else(|| Failure::Usage("expected `--in-file FILE`, found none".to_owned()))?;
-    let mut all = Merger::new(files::read(first)?);
+    let first = files::read(first)?;
+    let model = first.origin.as_ref().and_then(|o| o.model.clone());
+    let mut all = Merger::new(first);
     for path in rest {
         let name = path.display();
-        let notes = all.add(files::read(path)?).map_err(|e| match e {
+        let mut other = files::read(path)?;
+        origin::align(model.as_ref(), &mut other);
+        let notes = all.add(other).map_err(|e| match e {
             Error::Misfit { what } => Failure::Input(format!("`{name}`: {what}")),
             e => files::failure(e),
         })?;
-        for note in notes {
+        for note in notes.iter().filter(|_| !quiet) {
             warn(&format!("`{name}`: {note}"));
         }
     }
@@ -29,24 +33,17 @@ pub(crate) fn read_all(in_files: &[PathBuf]) -> Result<Imatrix> {
 }
 
 /// Merges files into one.
-pub(crate) fn run(in_files: &[PathBuf], out: &Path, form: Form, force: bool, quiet: bool) -> Result<()> {
-    let inputs: Vec<&Path> = in_files.iter().map(PathBuf::as_path).collect();
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let (out, form, force) = (args.output.as_path(), args.output_format, args.force.force);
+    let inputs: Vec<&Path> = args.in_file.iter().map(PathBuf::as_path).collect();
     drop(gguf::atomic::AtomicFile::create(out, force, &inputs, None)?);
-    let imatrix = read_all(in_files)?;
+    let imatrix = read_all(&args.in_file, args.talk.quiet)?;
     files::write(&imatrix, out, form, force, &inputs)?;
-    let coverage = Coverage::of(&imatrix.entries, ENOUGH);
-    for line in files::lost(&imatrix, form).iter().chain(&coverage.warning()) {
-        warn(line);
+    let written = Written::new(&imatrix, out, args);
+    written.tell();
+    if !args.talk.quiet {
+        say(&written.line(&format!(" of {}", count(inputs.len() as u64, "matrix"))));
     }
-    if !quiet {
-        say(&format!(
-            "wrote `{}`: {} of {}, {} of {}",
-            out.display(),
-            count(imatrix.entries.len() as u64, "weight"),
-            count(in_files.len() as u64, "matrix"),
-            count(imatrix.chunk_count.into(), "chunk"),
-            count(imatrix.chunk_size.into(), "token")
-        ));
-    }
-    Ok(())
+    written.print(None)?;
+    written.verdict()
 }

@@ -2,9 +2,9 @@
 
 use gguf::GgufFile;
 use gguf::digest::Digest;
-use gguf_cli::{Failure, Result};
-use gguf_imatrix_format::{Origin, OriginModel};
-use gguf_models::Identity;
+use gguf_cli::{Failure, Result, printable};
+use gguf_imatrix_format::{Imatrix, Origin, OriginModel};
+use gguf_models::{Identity, identity};
 
 /// The origin of a matrix made with a model on a text.
 pub(crate) fn of(model: &GgufFile, text: &str) -> Result<Origin> {
@@ -19,4 +19,35 @@ pub(crate) fn of(model: &GgufFile, text: &str) -> Result<Origin> {
         texts: vec![Digest::of(text.as_bytes()).to_string()],
         tool: concat!("gguf-imatrix ", env!("CARGO_PKG_VERSION")).to_owned(),
     })
+}
+
+/// How the models of two matrices differ, in a phrase; `None` if both come out as the same forward pass.
+pub(crate) fn difference(a: &OriginModel, b: &OriginModel) -> Option<String> {
+    if (&a.architecture, &a.fingerprint) != (&b.architecture, &b.fingerprint) {
+        return Some("different models".to_owned());
+    }
+    let shown = |v: Option<String>| v.map_or_else(|| "nothing".to_owned(), |v| printable(&v).into_owned());
+    let told: Vec<String> = identity::differences_between(&a.architecture, &a.settings, &b.settings)
+        .into_iter()
+        .map(|d| {
+            format!(
+                "key `{}`: {} and {}",
+                printable(&d.key),
+                shown(d.given),
+                shown(d.found)
+            )
+        })
+        .collect();
+    (!told.is_empty()).then(|| format!("different settings of one model, {}", told.join(", ")))
+}
+
+/// Says the settings of `other`'s model in the words of `first`, if both come out as the same forward pass: the format
+/// compares texts.
+pub(crate) fn align(first: Option<&OriginModel>, other: &mut Imatrix) {
+    let model = other.origin.as_mut().and_then(|o| o.model.as_mut());
+    if let (Some(first), Some(model)) = (first, model)
+        && difference(first, model).is_none()
+    {
+        model.settings.clone_from(&first.settings);
+    }
 }

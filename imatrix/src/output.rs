@@ -10,9 +10,9 @@ use gguf_runtime::chunks::Chunks;
 
 use crate::args::{Args, Form, RunFiles};
 use crate::collect::wants;
-use crate::files;
 use crate::run::inputs;
 use crate::sums::SumSet;
+use crate::{files, origin};
 
 /// Where matrices go, and how.
 pub(crate) struct Output<'a> {
@@ -143,13 +143,16 @@ impl<'a> Output<'a> {
     }
 
     /// The run's matrix on top of those that were loaded.
-    pub(crate) fn merged(&self, own: Imatrix) -> Result<Imatrix> {
+    pub(crate) fn merged(&self, mut own: Imatrix) -> Result<Imatrix> {
         let Some(loaded) = &self.loaded else {
             return Ok(own);
         };
         let mut all = loaded.clone();
-        for note in all.merge(own).map_err(files::failure)? {
-            gguf_cli::warn(&note);
+        let model = all.origin.as_ref().and_then(|o| o.model.as_ref());
+        origin::align(model, &mut own);
+        let notes = all.merge(own).map_err(files::failure)?;
+        for note in notes.iter().filter(|_| !self.args.talk.quiet) {
+            gguf_cli::warn(note);
         }
         Ok(all)
     }

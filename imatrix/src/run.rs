@@ -25,18 +25,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => {}
     }
     if args.show_statistics {
-        return statistics::of_in_files(&args.in_file);
+        return statistics::of_in_files(args);
     }
     if args.is_merge() {
-        let (force, quiet) = (args.force.force, args.talk.quiet);
-        return merge::run(&args.in_file, &args.output, args.output_format, force, quiet);
+        return merge::run(args);
     }
     args.threads.pool()?.install(|| {
         let files = args.run_files()?;
         let text = args.text(files)?;
         let loaded = match args.in_file.as_slice() {
             [] => None,
-            in_files => Some(merge::read_all(in_files)?),
+            in_files => Some(merge::read_all(in_files, args.talk.quiet)?),
         };
         let output = Output::new(args, files);
         if !args.no_collect {

@@ -1,6 +1,6 @@
 //! `stats FILE`, or `--show-statistics --in-file FILE`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use gguf_cli::{Failure, Result, print_data, print_json, warn};
 use gguf_imatrix_format::stats::{Change, LayerStats, SCHEMA, Statistics, TensorStats};
@@ -8,6 +8,7 @@ use gguf_imatrix_format::{Imatrix, Origin};
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
+use crate::args::Args;
 use crate::coverage::{Coverage, ENOUGH};
 use crate::files;
 
@@ -43,18 +44,6 @@ fn parse_sort(text: &str) -> std::result::Result<Sort, String> {
     let by = SCHEMA.iter().position(|s| *s == name);
     let by = by.ok_or_else(|| format!("expected one of {}", SCHEMA.join(", ")))?;
     Ok(Sort { by, ascending })
-}
-
-impl StatsArgs {
-    /// The defaults, for a file.
-    pub(crate) fn of(file: &Path) -> Self {
-        Self {
-            file: file.to_owned(),
-            sort: None,
-            min_expert_tokens: None,
-            json: false,
-        }
-    }
 }
 
 /// Runs the command.
@@ -228,16 +217,21 @@ fn layer(l: &LayerStats) -> Json {
 }
 
 /// The one file whose statistics are asked for by the options of the reference.
-pub(crate) fn of_in_files(in_files: &[PathBuf]) -> Result<()> {
-    match in_files {
+pub(crate) fn of_in_files(args: &Args) -> Result<()> {
+    match args.in_file.as_slice() {
         [] => Err(Failure::Usage(
             "`--show-statistics` needs a matrix: `--in-file FILE`".to_owned(),
         )),
         [first, rest @ ..] => {
-            if !rest.is_empty() {
+            if !rest.is_empty() && !args.talk.quiet {
                 warn("`--show-statistics` shows the first of the files only");
             }
-            run(&StatsArgs::of(first))
+            run(&StatsArgs {
+                file: first.clone(),
+                sort: None,
+                min_expert_tokens: args.min_expert_tokens,
+                json: args.json,
+            })
         }
     }
 }

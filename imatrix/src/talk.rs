@@ -4,18 +4,16 @@ use std::cell::Cell;
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
-use gguf_cli::{Failure, Progress, Result, Unit, count};
+use gguf_cli::{Failure, Progress, Result, Unit};
 use gguf_imatrix_format::Imatrix;
 use gguf_runtime::Error;
 use gguf_runtime::chunks::{ChunkRows, Chunks};
 use gguf_runtime::perplexity::score::{LogSum, Perplexity};
-use serde::Serialize;
 
 use crate::args::Args;
 use crate::checkpoint::Reached;
-use crate::coverage::{Coverage, ENOUGH};
-use crate::files;
 use crate::output::Output;
+use crate::summary::Written;
 
 /// Scores, progress and the summary.
 pub(crate) struct Talk<'a> {
@@ -28,25 +26,6 @@ pub(crate) struct Talk<'a> {
     done: usize,
     /// Why running values can no longer be printed. The run goes on: the matrix is what it is for.
     failure: Option<Failure>,
-}
-
-/// The summary for scripts.
-#[derive(Serialize)]
-struct Summary<'a> {
-    file: String,
-    chunks: u32,
-    chunk_size: u32,
-    weights: usize,
-    perplexity: Option<Estimate>,
-    /// What experts saw, if there are some.
-    coverage: Option<&'a Coverage>,
-}
-
-#[derive(Serialize)]
-struct Estimate {
-    value: f64,
-    stderr: Option<f64>,
-    tokens: usize,
 }
 
 impl<'a> Talk<'a> {
@@ -132,47 +111,11 @@ impl<'a> Talk<'a> {
 
     /// The summary of a run whose matrix is written.
     pub(crate) fn finish(self, output: &Output<'_>, imatrix: &Imatrix) -> Result<()> {
-        let asked = self.args.min_expert_tokens;
-        let coverage = Coverage::of(&imatrix.entries, asked.unwrap_or(ENOUGH));
-        if !self.args.talk.quiet {
-            if coverage.has_experts() {
-                self.progress.suspend(|| gguf_cli::say(&coverage.table()));
-            }
-            let lost = files::lost(imatrix, self.args.output_format);
-            let lines = coverage.warning().into_iter().chain(lost);
-            lines.for_each(|line| gguf_cli::warn(&line));
-        }
-        self.progress.note(&format!(
-            "wrote `{}`: {}, {} of {}",
-            output.path().display(),
-            count(imatrix.entries.len() as u64, "weight"),
-            count(imatrix.chunk_count.into(), "chunk"),
-            count(imatrix.chunk_size.into(), "token")
-        ));
+        let written = Written::new(imatrix, output.path(), self.args);
+        self.progress.suspend(|| written.tell());
+        self.progress.note(&written.line(""));
         self.progress.finish();
-        if self.args.json {
-            let perplexity = self.perplexity.as_ref();
-            gguf_cli::print_json(&Summary {
-                file: output.path().display().to_string(),
-                chunks: imatrix.chunk_count,
-                chunk_size: imatrix.chunk_size,
-                weights: imatrix.entries.len(),
-                perplexity: perplexity.map(|p| Estimate {
-                    value: p.value(),
-                    stderr: p.stderr(),
-                    tokens: p.n,
-                }),
-                coverage: coverage.has_experts().then_some(&coverage),
-            })?;
-        }
-        match (asked, coverage.below()) {
-            (Some(wanted), below @ 1..) => Err(Failure::Input(format!(
-                "expected at least {wanted} tokens for each expert, found {} for the one with the fewest, and fewer for {}; \
-                 use more text, or `--all-experts`",
-                coverage.least(),
-                count(below as u64, "expert")
-            ))),
-            _ => Ok(()),
-        }
+        written.print(self.perplexity.as_ref())?;
+        written.verdict()
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use gguf::{GgufFile, TensorInfo};
 use gguf_models::arch::Architecture;
 use gguf_models::check::check;
+use gguf_models::component::layer_of;
 use gguf_models::spec::{
     DeltaNet, Dense, Ffn, Gqa, Mixer, Mla, ModelSpec, Moe, Norm, NormOver, QkNorm, QkNormWeights,
 };
@@ -70,10 +71,7 @@ impl<'a> Binder<'a> {
         if !self.findings.is_empty() {
             return;
         }
-        let is_behind = |name: &str| {
-            let layer = name.strip_prefix("blk.").and_then(|n| n.split('.').next());
-            layer.is_some_and(|l| l.parse::<usize>().is_ok_and(|l| l >= n_layer))
-        };
+        let is_behind = |name: &str| layer_of(name).is_some_and(|l| l >= n_layer);
         let left = self
             .file
             .tensors

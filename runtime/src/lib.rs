@@ -53,6 +53,7 @@
 //! contexts, and settings that need more memory than there is. A logit that is not a finite number is
 //! never sampled from. There is no server and no GPU.
 
+mod bad_weight;
 pub mod bench;
 mod bind;
 pub mod chat;
@@ -79,6 +80,7 @@ mod session;
 mod state;
 mod tokenizer;
 
+pub use bad_weight::BadWeight;
 pub use chat::{ChatTemplate, Message};
 pub use error::{Error, Result};
 pub use kv::KvType;

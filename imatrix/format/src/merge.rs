@@ -189,6 +189,18 @@ impl Merger {
             }
             return;
         };
+        let again: Vec<&str> = other
+            .texts
+            .iter()
+            .filter(|t| own.texts.contains(t))
+            .map(String::as_str)
+            .collect();
+        if !again.is_empty() {
+            notes.push(format!(
+                "text {} is in the matrices before: what they saw of it both counts twice",
+                again.join(", ")
+            ));
+        }
         own.texts.extend(other.texts.iter().cloned());
         if own.model != other.model {
             let parts = own.model.as_ref().zip(other.model.as_ref());
@@ -352,10 +364,15 @@ mod tests {
             (origin.texts.as_slice(), origin.model.is_some()),
             (&["1".to_owned(), "2".to_owned()][..], true)
         );
+        let notes = m.merge(made("x", "1")).unwrap();
+        assert!(
+            notes.len() == 1 && notes[0].starts_with("text 1 is in the matrices before"),
+            "{notes:?}"
+        );
         let notes = m.merge(made("y", "3")).unwrap();
         assert!(notes[0].contains("different models"), "{notes:?}");
         let origin = m.origin.clone().unwrap();
-        assert_eq!((origin.texts.len(), origin.model), (3, None));
+        assert_eq!((origin.texts.len(), origin.model), (4, None));
         let notes = m.merge(one("w", &[1.0], &[1], 2)).unwrap();
         assert!(
             notes.iter().any(|n| n.contains("only some of the matrices")) && m.origin.is_none(),

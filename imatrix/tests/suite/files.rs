@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Output;
 
-use gguf_imatrix_format::{Entry, Imatrix, Index};
+use gguf_imatrix_format::{Entry, Imatrix, Index, Origin, OriginModel};
 
 use crate::common::{DATA, run};
 
@@ -131,6 +131,76 @@ fn merging_twice_the_same_doubles_it_and_the_result_is_sound() {
         "other`: weight `blk.0.ffn_up_exps.weight`: expected 2048 sums",
     );
     f.refuses("", 2, "expected `-m MODEL -f TEXT`, or `--in-file FILE`");
+}
+
+/// A matrix that says what it was made of.
+fn made(counts: &[u64], settings: &[&str], text: &str) -> Imatrix {
+    let model = OriginModel {
+        architecture: "llama".to_owned(),
+        fingerprint: "f".to_owned(),
+        settings: settings.iter().map(|&s| s.to_owned()).collect(),
+    };
+    Imatrix {
+        origin: Some(Origin {
+            model: Some(model),
+            texts: vec![text.to_owned()],
+            tool: "test".to_owned(),
+        }),
+        ..experts(counts)
+    }
+}
+
+#[test]
+fn merging_says_what_came_out_of_it() {
+    let f = Folder::new();
+    let usual = [
+        "llama.attention.head_count=4",
+        "llama.attention.layer_norm_rms_epsilon=1e-5",
+        "llama.block_count=1",
+        "llama.embedding_length=32",
+        "llama.feed_forward_length=64",
+    ];
+    let more = |more: &'static str| [&usual[..], &[more]].concat();
+    for (name, settings, text) in [
+        ("a", usual.to_vec(), "t"),
+        // What is usual without the key.
+        ("same", more("llama.rope.freq_base=10000.0"), "u"),
+        ("other", more("llama.rope.freq_base=500000.0"), "t"),
+    ] {
+        let matrix = made(&[50, 0], &settings, text);
+        matrix.write_gguf(Path::new(&f.path(name)), false, &[]).unwrap();
+    }
+    let json = f.json("--in-file @a --in-file @same -o @m --json --quiet --min-expert-tokens 0");
+    assert_eq!(
+        (
+            &json["chunk_size"],
+            &json["weights"],
+            &json["coverage"]["layers"][0]["median_tokens"]
+        ),
+        (&256.into(), &1.into(), &100.into())
+    );
+    assert!(f.matrix("m").origin.unwrap().model.is_some());
+    let (_, talk) = f.succeeds("compare @a @same");
+    assert_eq!(talk, "");
+    let (_, talk) = f.succeeds("compare @a @other");
+    let what = "different settings of one model, key `llama.rope.freq_base`: nothing and 500000.0";
+    assert!(talk.contains(what), "{talk}");
+    let (_, talk) = f.succeeds("--in-file @a --in-file @other -o @n");
+    assert!(talk.contains("text t is in the matrices before"), "{talk}");
+    assert!(talk.contains("different settings of one model"), "{talk}");
+    let (data, talk) = f.succeeds("--in-file @a --in-file @other -o @p.dat --output-format dat --quiet");
+    assert_eq!((data.as_str(), talk.as_str()), ("", ""));
+    let (_, talk) = f.succeeds("convert @a @q.dat --quiet");
+    assert_eq!(talk, "");
+    let few = "--in-file @a --in-file @same -o @r --quiet --min-expert-tokens 5";
+    f.refuses(few, 1, "expected at least 5 tokens for each expert, found 0");
+    assert!(Path::new(&f.path("r")).exists());
+    let shown = f.run("--show-statistics --in-file @a --min-expert-tokens 60 --json");
+    let json: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(
+        (shown.status.code(), &json["coverage"]["below"]),
+        (Some(1), &2.into())
+    );
 }
 
 #[test]

@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 
 use crate::common::{DATA, model, run};
 
-/// Arguments of a run of 12 chunks with a checkpoint behind each; `more` stands in place of options of these.
+/// Arguments of a run of 60 chunks with a checkpoint behind each; `more` stands in place of options of these.
 fn args<'a>(model: &'a str, text: &'a str, out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let pairs = [
         ["-m", model],
         ["-f", text],
         ["-c", "64"],
         ["-b", "64"],
-        ["--chunks", "12"],
+        ["--chunks", "60"],
     ];
     let mut args = vec!["-o", out, "--output-frequency", "1", "--quiet"];
     args.extend(pairs.iter().filter(|p| !more.contains(&p[0])).flatten());

@@ -208,7 +208,7 @@ fn a_weight_that_is_no_number_is_found() {
         .concat());
         let talk = String::from_utf8(done.stderr).unwrap();
         assert_eq!(done.status.code(), Some(1), "{talk}");
-        let origin = format!("tensor `{tensor}`, expert 3, row 2, column 5, is inf");
+        let origin = format!("tensor `{tensor}` (BF16), expert 3, row 2, column 5, is inf");
         assert!(talk.contains(met) && talk.contains(&origin), "{talk}");
         assert!(!out.exists());
         let chunk: usize = talk
@@ -244,7 +244,7 @@ fn an_output_matrix_that_is_no_number_is_found() {
     let done = run(&args);
     let talk = String::from_utf8(done.stderr).unwrap();
     assert_eq!(done.status.code(), Some(1), "{talk}");
-    let origin = "tensor `output.weight`, row 2, column 5, is inf";
+    let origin = "tensor `output.weight` (BF16), row 2, column 5, is inf";
     assert!(talk.contains("chunk 1") && talk.contains(origin), "{talk}");
     assert!(!out.exists());
     // Without logits nothing meets it.

@@ -4,8 +4,7 @@ use std::borrow::Cow;
 
 use gguf::{Array, Metadata, Value, key};
 use gguf_cli::{Failure, Result, count};
-
-use crate::policy::layer_of;
+use gguf_models::component::layer_of;
 
 /// Arrays with as many elements as there are layers may mean something else; these do.
 const NOT_PER_LAYER: &[&str] = &["rope.dimension_sections"];

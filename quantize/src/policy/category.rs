@@ -1,5 +1,7 @@
 //! What a tensor is to the mixture rules, told from its name alone.
 
+use gguf_models::component::layer_of;
+
 /// The kinds of tensors that the rules treat alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Category {
@@ -77,16 +79,6 @@ impl Category {
     pub(crate) fn is_v_like(self) -> bool {
         matches!(self, Self::AttnV | Self::AttnQkv | Self::AttnKvB)
     }
-}
-
-/// The layer that a name belongs to: `N` of `blk.N.`.
-pub(crate) fn layer_of(name: &str) -> Option<usize> {
-    let rest = name.strip_prefix("blk.")?;
-    let (digits, _) = rest.split_once('.')?;
-    digits
-        .bytes()
-        .all(|b| b.is_ascii_digit())
-        .then(|| digits.parse().ok())?
 }
 
 /// The order in which tensors are processed and stored: those outside layers first, then layer by layer,

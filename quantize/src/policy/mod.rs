@@ -22,7 +22,7 @@ use gguf::{Array, Metadata, Shape, Value};
 use gguf_models::file_type::FileType;
 
 pub(crate) use allow::is_quantized;
-pub(crate) use category::{Category, layer_of, order_key};
+pub(crate) use category::{Category, order_key};
 pub(crate) use fallback::{fits, is_weighted, raised};
 pub(crate) use mixture::Row as MixtureRow;
 

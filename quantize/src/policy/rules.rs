@@ -4,10 +4,11 @@
 //! are numbered as they come too, unless there are experts: then the layer stands in the name, because the numbers of
 //! tensors and of layers differ.
 
-use super::category::{Category, layer_of};
+use super::category::Category;
 use super::mixture::{ROWS, Row, When};
 use super::{Facts, fallback};
 use gguf::Shape;
+use gguf_models::component::layer_of;
 
 /// Tensors of a role seen so far, in processing order.
 #[derive(Clone, Copy, Debug, Default)]

@@ -129,12 +129,18 @@ impl Component {
 /// The number of a layer and the rest of the name: `blk.3.attn_q.weight` as 3, `attn_q.weight`.
 pub fn split_layer(name: &str) -> Option<(u32, &str)> {
     let (number, stem) = name.strip_prefix("blk.")?.split_once('.')?;
-    Some((number.parse().ok()?, stem))
+    let is_number = number.bytes().all(|b| b.is_ascii_digit());
+    Some((number.parse().ok().filter(|_| is_number)?, stem))
+}
+
+/// The number of the layer that a tensor belongs to by its name: 3 for `blk.3.attn_q.weight`.
+pub fn layer_of(name: &str) -> Option<usize> {
+    split_layer(name).map(|(layer, _)| layer as usize)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Component, split_layer};
+    use super::{Component, layer_of, split_layer};
 
     #[test]
     fn names_of_all_kinds_find_their_part() {
@@ -158,6 +164,14 @@ mod tests {
             assert_eq!(Component::of(name), part, "{name}");
         }
         assert_eq!(split_layer("blk.31.attn_q.weight"), Some((31, "attn_q.weight")));
-        assert_eq!(split_layer("blk.x.attn_q.weight"), None);
+        assert_eq!(layer_of("blk.31.attn_q.weight"), Some(31));
+        for name in [
+            "blk.x.attn_q.weight",
+            "blk.+1.attn_q.weight",
+            "blk.1",
+            "token_embd.weight",
+        ] {
+            assert_eq!(split_layer(name), None, "{name}");
+        }
     }
 }

@@ -117,13 +117,33 @@ pub fn differences(given: &[String], metadata: &Metadata) -> Vec<Difference> {
     let Ok(Some(architecture)) = metadata.string(gguf::key::ARCHITECTURE) else {
         return Vec::new();
     };
-    let found = settings(architecture, metadata);
+    compare(architecture, given, &settings(architecture, metadata), metadata)
+}
+
+/// The same for two models of one architecture of which only the settings are known: those of `found` stand in place of
+/// metadata.
+pub fn differences_between(architecture: &str, given: &[String], found: &[String]) -> Vec<Difference> {
+    let mut metadata = Metadata::new();
+    metadata.set(gguf::key::ARCHITECTURE, architecture.into());
+    for key in NO_NUMBERS {
+        metadata.set(format!("{architecture}.{key}"), Value::U32(1));
+    }
+    for (key, text) in found.iter().filter_map(|line| line.split_once('=')) {
+        if let Some(value) = parsed(text) {
+            metadata.set(key, value);
+        }
+    }
+    compare(architecture, given, found, &metadata)
+}
+
+/// Differences of `given` from `found`, the settings of `metadata`.
+fn compare(architecture: &str, given: &[String], found: &[String], metadata: &Metadata) -> Vec<Difference> {
     let value = |lines: &[String], key: &str| {
         let pairs = lines.iter().filter_map(|line| line.split_once('='));
         let mut values = pairs.filter(|(k, _)| *k == key).map(|(_, v)| v.to_owned());
         values.next()
     };
-    let lines = given.iter().chain(&found);
+    let lines = given.iter().chain(found);
     let mut keys: Vec<&str> = lines
         .filter_map(|line| line.split_once('='))
         .map(|(k, _)| k)
@@ -135,7 +155,7 @@ pub fn differences(given: &[String], metadata: &Metadata) -> Vec<Difference> {
         .map(|key| Difference {
             key: key.to_owned(),
             given: value(given, key),
-            found: value(&found, key),
+            found: value(found, key),
         })
         .filter(|d| d.given != d.found)
         .collect();
@@ -270,7 +290,11 @@ mod tests {
     }
 
     fn told(given: &Metadata, found: &Metadata) -> Vec<(String, Option<String>, Option<String>)> {
-        let all = differences(&settings("deepseek2", given), found).into_iter();
+        let given = settings("deepseek2", given);
+        let all = differences(&given, found);
+        let found = settings("deepseek2", found);
+        assert_eq!(differences_between("deepseek2", &given, &found), all);
+        let all = all.into_iter();
         all.map(|d| (d.key, d.given, d.found)).collect()
     }
 

@@ -65,6 +65,13 @@ struct BoundState {
     stopped: bool,
 }
 
+impl BoundState {
+    /// Whether `n` more bytes may be held: what is larger than the bound passes where nothing else is held.
+    fn has_room(&self, n: u64, max: u64) -> bool {
+        self.held == 0 || self.held.saturating_add(n) <= max
+    }
+}
+
 impl Bound {
     fn lock(&self) -> std::sync::MutexGuard<'_, BoundState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -73,7 +80,7 @@ impl Bound {
     /// Waits for room; false if nothing more is wanted.
     fn take(&self, n: u64) -> bool {
         let mut state = self.lock();
-        while !state.stopped && state.held > 0 && state.held.saturating_add(n) > self.max {
+        while !state.stopped && !state.has_room(n, self.max) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.held += n;
@@ -220,20 +227,31 @@ mod tests {
 
     #[test]
     fn no_more_is_held_than_the_bound_allows() {
+        let held = |held| BoundState { held, stopped: false };
+        for (before, n, has_room) in [
+            (0, 10, true),
+            // A single piece passes, however large.
+            (0, 50, true),
+            (4, 6, true),
+            (4, 7, false),
+            (10, 0, true),
+            (50, 1, false),
+            (1, u64::MAX, false),
+        ] {
+            assert_eq!(held(before).has_room(n, 10), has_room, "{before} and {n}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_room_goes_on_when_some_is_given_back() {
         let bound = Arc::new(Bound {
             max: 10,
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        // A single piece passes, however large.
-        assert!(bound.take(50));
-        bound.give_back(50);
         assert!(bound.take(6));
         let other = Arc::clone(&bound);
-        let waiting = std::thread::spawn(move || {
-            let wanted = other.take(6);
-            (wanted, other.lock().held)
-        });
+        let waiting = std::thread::spawn(move || (other.take(6), other.lock().held));
         bound.give_back(6);
         assert_eq!(waiting.join().unwrap(), (true, 6));
         bound.stop();

@@ -1,11 +1,10 @@
 //! Where a value that is no finite number came from.
 
-use gguf::TensorInfo;
-use gguf_blocks::Unit;
+use gguf::{GgufFile, TensorInfo};
 use gguf_cli::Failure;
-use rayon::prelude::*;
+use gguf_models::component::layer_of;
 
-use crate::{Input, Model, Observe, Session, Settings, Token};
+use crate::{BadWeight, Error, Input, Model, Observe, Session, Settings, Token};
 
 /// A logit that is no finite number.
 pub(super) struct BadLogit {
@@ -31,6 +30,25 @@ pub(super) fn explain(bad: &BadLogit, model: &Model, ids: &[u32], settings: &Set
     ))
 }
 
+/// What to do about a weight that is no number.
+fn told(weight: &BadWeight) -> String {
+    format!("{weight}; make or fetch the file again from a sound source")
+}
+
+/// The failure for a number that is not finite in an evaluation layer by layer, which is not repeated: weights of the
+/// layers that it passed are looked through.
+pub(super) fn explain_layered(e: &Error, file: &GgufFile) -> Failure {
+    let last = match e {
+        Error::NonFiniteState { layer, .. } => Some(*layer),
+        _ => None,
+    };
+    let cause = BadWeight::first(file, last).map_or_else(
+        || "all weights up to there are finite".to_owned(),
+        |weight| told(&weight),
+    );
+    Failure::Input(format!("`{}`, {e}: {cause}", file.path().display()))
+}
+
 fn cause(model: &Model, ids: &[u32], settings: &Settings) -> String {
     let mut watch = Watch::default();
     let finite = match watch.run(model, ids, settings) {
@@ -49,8 +67,8 @@ fn cause(model: &Model, ids: &[u32], settings: &Settings) -> String {
         (None, None) => "the output matrix".into(),
     };
     let mut weights = watch.suspects(model).into_iter();
-    if let Some(weight) = weights.find_map(|t| BadWeight::find(model, t)) {
-        return format!("seen first in {part}, {weight}; make or fetch the file again from a sound source");
+    if let Some(weight) = weights.find_map(|t| BadWeight::of(model.file(), t)) {
+        return format!("seen first in {part}, because {}", told(&weight));
     }
     let seen = watch.found.map_or_else(String::new, |f| f.to_string(model));
     format!(
@@ -196,71 +214,5 @@ impl Watch {
             }
         }
         all
-    }
-}
-
-/// The layer that a tensor's name says: `blk.3.attn_q.weight` is of layer 3.
-fn layer_of(name: &str) -> Option<usize> {
-    name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
-}
-
-/// A weight that is no finite number.
-struct BadWeight {
-    tensor: String,
-    kind: String,
-    row: usize,
-    col: usize,
-    value: f32,
-}
-
-impl BadWeight {
-    /// The first of a tensor.
-    fn find(model: &Model, t: &TensorInfo) -> Option<Self> {
-        let format = t.format()?;
-        let decode = format.decode?;
-        let bytes = model.file().tensor_bytes(t).ok()?;
-        let n_cols = usize::try_from(t.shape.n_cols()).ok()?;
-        let n_rows = usize::try_from(t.shape.n_rows()).ok()?;
-        let unit_rows = match format.geometry.unit() {
-            Unit::Block => 1,
-            Unit::Rows => format.geometry.interleave,
-            Unit::Tensor => n_rows,
-        };
-        let unit_bytes = bytes.len() / n_rows.checked_div(unit_rows)?.max(1);
-        if unit_bytes == 0 {
-            return None;
-        }
-        let units = bytes.par_chunks_exact(unit_bytes).enumerate();
-        let values = || vec![0.0f32; unit_rows * n_cols];
-        let (row, col, value) = units
-            .map_init(values, |values, (unit, bytes)| {
-                decode(bytes, values);
-                let at = values.iter().position(|v| !v.is_finite())?;
-                Some((unit * unit_rows + at / n_cols, at % n_cols, values[at]))
-            })
-            .find_map_first(|found| found)?;
-        Some(Self {
-            tensor: t.name.clone(),
-            kind: t.type_name().clone(),
-            row,
-            col,
-            value,
-        })
-    }
-}
-
-impl std::fmt::Display for BadWeight {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            tensor,
-            kind,
-            row,
-            col,
-            value,
-        } = self;
-        write!(
-            f,
-            "because weight `{tensor}` ({kind}) is {value} at row {row}, column {col}"
-        )
     }
 }

@@ -174,7 +174,7 @@ pub(super) fn explain(e: Error, model: &Model, text: &Text, settings: &Settings,
         return e.into();
     };
     if !model.is_resident() {
-        return Failure::Input(format!("`{}`, {e}", model.file().path().display()));
+        return locate::explain_layered(&e, model.file());
     }
     let mut ids = text.chunks.inputs(chunk - 1);
     ids.truncate(pos + 1);

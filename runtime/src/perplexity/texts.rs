@@ -6,6 +6,7 @@ use std::path::Path;
 use gguf_cli::{Failure, Result, file_name, human_bytes};
 
 use super::args::Args;
+use super::locate;
 use crate::chunks::{Chunks, Evaluator, Wanted};
 use crate::options::{Reserve, pass_layers};
 use crate::{Error, Model, Settings, Tokenizer};
@@ -60,7 +61,7 @@ pub(super) fn evaluator<'m>(args: &Args, model: &'m Model, texts: &[Text]) -> Re
         .evaluator(model, settings, &chunks, Wanted::Scored, reserve(args))?;
     let name = file_name(model.file().path());
     pass_layers(&mut evaluator, &chunks, Wanted::Scored, &name, args.talk.quiet).map_err(|e| match e {
-        Error::NonFiniteState { .. } => Failure::Input(format!("`{}`, {e}", model.file().path().display())),
+        Error::NonFiniteState { .. } => locate::explain_layered(&e, model.file()),
         e => e.into(),
     })?;
     Ok(evaluator)

@@ -347,7 +347,7 @@ fn weights_that_are_no_numbers_are_found() {
         let e = with_bad(tensor, at, f32::NAN, matrix_type);
         assert!(e.contains("chunk 1, position 16: the logit"), "{e}");
         assert!(
-            e.contains(&format!("weight `{tensor}`")) && e.contains("NaN"),
+            e.contains(&format!("tensor `{tensor}`")) && e.contains("NaN"),
             "{e}"
         );
         for part in parts {
@@ -418,7 +418,9 @@ fn a_layer_that_gives_no_number_is_named() {
     tiny.tensor_mut("blk.1.attn_q.weight").2[3] = f32::INFINITY;
     let e = error(&Work::new(&tiny).perplexity(&["--layer-major"]), 1);
     assert!(
-        e.contains("chunk 1, position") && e.contains("layer 1 gives"),
+        e.contains("chunk 1, position")
+            && e.contains("layer 1 gives")
+            && e.contains("tensor `blk.1.attn_q.weight` (F32), row 0, column 3, is inf"),
         "{e}"
     );
 }
