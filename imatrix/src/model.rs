@@ -17,6 +17,12 @@ const CONFIG: &str = "config.json";
 pub(crate) fn open(args: &Args, path: &Path) -> Result<Model> {
     let quiet = args.talk.quiet;
     if !path.join(CONFIG).is_file() {
+        if path.is_dir() && !has_gguf(path) {
+            return Err(Failure::Usage(format!(
+                "folder `{}`: expected a GGUF file, or a checkpoint with `{CONFIG}`, found neither; name another one",
+                path.display()
+            )));
+        }
         return Ok(args.order.open(path, 0, args.load, quiet)?);
     }
     let options = Options {
@@ -42,4 +48,14 @@ pub(crate) fn open(args: &Args, path: &Path) -> Result<Model> {
         progress.finish();
     }
     Ok(model)
+}
+
+/// Whether a folder has a file whose name says GGUF; one that cannot be listed is left to whoever opens it.
+fn has_gguf(folder: &Path) -> bool {
+    let is_gguf = |e: &std::fs::DirEntry| {
+        e.path()
+            .extension()
+            .is_some_and(|x| x.eq_ignore_ascii_case("gguf"))
+    };
+    std::fs::read_dir(folder).map_or(true, |mut entries| entries.any(|e| e.as_ref().is_ok_and(is_gguf)))
 }
