@@ -17,9 +17,13 @@
 //! checkpoint (`checkpoint`), which holds the f64 sums and says which run it is of; what a file holds is the same as
 //! without the stop. The output has its name only when it is complete.
 //!
+//! The model is a GGUF file, or a checkpoint folder that is converted as it is read (`model`). One that does not fit in
+//! memory is evaluated layer by layer (`layers`): all chunks pass one layer after the other, and each weight is read
+//! once. The sums are the same bits; a checkpoint is of a layer then, and has the hidden states too.
+//!
 //! The file says what it was made of (`origin`): the model's fingerprint and settings, which survive quantizing, and the
 //! SHA-256 of the text, so that the quantizer can tell a matrix of another model or of other settings. What the experts
-//! saw is a table (`coverage`) at the end of a run.
+//! saw is a table (`coverage`) at the end of a run (`summary`).
 //!
 //! Without a text `--in-file` adds matrices up (`merge`); `stats`, `compare` and `convert` are commands on files of
 //! either form, each a module with its arguments. What a form or a merge loses is said.

@@ -18,6 +18,12 @@ pub(crate) fn open(args: &Args, path: &Path) -> Result<Model> {
     let (quiet, settings) = (args.talk.quiet, args.chunks.session_settings());
     let reserve = |model: &Model| reserve(args, model);
     if !path.join(CONFIG).is_file() {
+        if path.is_dir() && !has_gguf(path) {
+            return Err(Failure::Usage(format!(
+                "folder `{}`: expected a GGUF file, or a checkpoint with `{CONFIG}`, found neither; name another one",
+                path.display()
+            )));
+        }
         return Ok(args.order.open(path, &settings, &reserve, args.load, quiet)?);
     }
     if args.load.mlock || args.load.prefetch {
@@ -63,4 +69,14 @@ fn sums_bytes(args: &Args, model: &Model) -> u64 {
     let n_values = wanted.map(|w| w.n_cols as u64 * w.n_experts as u64);
     let each = 2 * size_of::<f64>() as u64;
     n_values.fold(0, u64::saturating_add).saturating_mul(each)
+}
+
+/// Whether a folder has a file whose name says GGUF; one that cannot be listed is left to whoever opens it.
+fn has_gguf(folder: &Path) -> bool {
+    let is_gguf = |e: &std::fs::DirEntry| {
+        e.path()
+            .extension()
+            .is_some_and(|x| x.eq_ignore_ascii_case("gguf"))
+    };
+    std::fs::read_dir(folder).map_or(true, |mut entries| entries.any(|e| e.as_ref().is_ok_and(is_gguf)))
 }

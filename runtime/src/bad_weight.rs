@@ -114,3 +114,56 @@ impl BadWeight {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use gguf::{Layout, Metadata, Shape, TensorSpec, Writer};
+    use gguf_blocks::registry;
+
+    use super::*;
+
+    const UP: &str = "blk.2.ffn_up_exps.weight";
+    const HEADS: &str = "blk.0.attn_k_b.weight";
+
+    /// F32 tensors of three matrices of two rows of 4, of which one value each is no number.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an input of the test, no output of a program"
+    )]
+    fn write(path: &Path) {
+        let format = registry::by_name("F32").unwrap();
+        let shape = Shape::new(&[4, 2, 3]).unwrap();
+        let specs = [UP, HEADS].map(|name| TensorSpec::new(name, shape, format.id));
+        let layout = Layout::plan(&Metadata::new(), specs.to_vec()).unwrap();
+        let mut writer = Writer::new(Vec::new(), &layout).unwrap();
+        for value in [f32::NAN, f32::NEG_INFINITY] {
+            let mut values = [1.0; 24];
+            // Matrix 1, row 1, column 2.
+            values[14] = value;
+            writer.write(&values.map(f32::to_le_bytes).concat()).unwrap();
+        }
+        std::fs::write(path, writer.finish().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn the_first_is_found_mapped_or_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.gguf");
+        write(&path);
+        for file in [
+            GgufFile::open(&path).unwrap(),
+            gguf::OpenOptions::new().mapped().open(&path).unwrap(),
+        ] {
+            let told = |last| BadWeight::first(&file, last).unwrap().to_string();
+            let heads = "tensor `blk.0.attn_k_b.weight` (F32), row 3, column 2, is -inf";
+            assert_eq!((told(None).as_str(), told(Some(1)).as_str()), (heads, heads));
+            let up = BadWeight::of(&file, file.tensor(UP).unwrap()).unwrap();
+            assert_eq!(
+                (up.expert, up.row, up.col, up.value.is_nan()),
+                (Some(1), 1, 2, true)
+            );
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! CPU inference over GGUF files, and the programs over it: `gguf-run`, `gguf-perplexity` and `gguf-bench`.
 //!
-//! A [`Model`] is a mapped file bound to the description of its architecture in `gguf-models`. Opening it looks
+//! A [`Model`] is a file, mapped, in memory or read by position, bound to the description of its architecture in `gguf-models`. Opening it looks
 //! up every tensor that the description expects, checks shapes and types, and reports all that is wrong in one
 //! message. Weights are used where they lie in the file: nothing is copied but the norms, and no weight is
 //! expanded to f32 as a whole. Integer types are multiplied as integers with activations quantized to 8 bits.
@@ -11,6 +11,11 @@
 //! are handed out in pieces, so that they never exist for a whole batch. [`Session::plan`] tells the bytes
 //! beforehand. An [`Observe`] sees the activations in front of every matrix product; importance matrices are
 //! collected that way.
+//!
+//! A model larger than memory is evaluated by a [`Layered`]: all chunks of a text pass one layer after the other, each
+//! weight is read once by a thread that reads ahead, and the hidden states wait in memory or in a temporary file. What
+//! comes out is the same bits. [`chunks::Evaluator`] is one or the other. [`BadWeight`] finds the weight behind a number
+//! that is not finite.
 //!
 //! A [`Sampler`] chooses the next token from a row of logits: greedy, or by temperature, top-k, top-p, min-p and
 //! penalties, with the same tokens for a seed on every machine. A [`ChatTemplate`] makes of [`Message`]s the text

@@ -197,7 +197,7 @@ impl Merger {
             .collect();
         if !again.is_empty() {
             notes.push(format!(
-                "text {} is in the matrices before: what they saw of it both counts twice",
+                "text {} is in the matrices before: chunks of it that both saw count twice",
                 again.join(", ")
             ));
         }

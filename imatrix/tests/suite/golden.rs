@@ -205,6 +205,13 @@ fn bad_input_is_refused() {
     let refuses = |args: &[&str], code, part| refuses(dir.path(), args, code, part);
     refuses(&["-m", &cut, "-f", &text, "-o", &out], 1, "cut");
     refuses(&["-m", &path("absent"), "-f", &text, "-o", &out], 2, "absent");
+    let empty = path("empty");
+    std::fs::create_dir(&empty).unwrap();
+    refuses(
+        &["-m", &empty, "-f", &text, "-o", &out],
+        2,
+        "expected a GGUF file, or a checkpoint with `config.json`, found neither",
+    );
     refuses(&["-m", &cut, "-f", &path("no-text"), "-o", &out], 2, "no-text");
     refuses(
         &["-m", &cut, "-f", &bytes, "-o", &out],

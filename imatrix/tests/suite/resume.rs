@@ -113,12 +113,12 @@ fn checkpoints_of_other_runs_and_damaged_ones_are_refused() {
         std::fs::write(&checkpoint, &whole[..n]).unwrap();
         refuses(&[], "");
     }
-    // Sums that are no numbers.
+    // Bytes that were not written so.
     let mut bytes = whole.clone();
     let end = bytes.len() - 64;
     bytes[whole.len() / 2..end].fill(0xff);
     std::fs::write(&checkpoint, &bytes).unwrap();
-    refuses(&[], "expected finite sums");
+    refuses(&[], "the file is damaged");
     std::fs::write(&checkpoint, &whole).unwrap();
     let done = run(&args(model, &text, out, &["--force"]));
     assert!(done.status.success() && !checkpoint.exists());
