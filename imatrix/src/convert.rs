@@ -67,7 +67,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
     told.extend(files::lost(&imatrix, form));
     files::write(&imatrix, &args.output, form, args.force.force, &[&args.input])?;
     if !args.talk.quiet {
-        told.iter().for_each(|line| warn(line));
+        for line in &told {
+            warn(line);
+        }
         say(&format!(
             "wrote `{}`: {}",
             args.output.display(),
