@@ -361,7 +361,7 @@ fn weights_that_are_no_numbers_are_found() {
     }
     let e = error(&Work::new(&tiny).perplexity(&["--compare", "tiny.gguf"]), 1);
     assert!(
-        e.contains("`blk.1.ffn_down_exps.weight`") && e.contains("inf at row 0"),
+        e.contains("`blk.1.ffn_down_exps.weight`") && e.contains("row 0, column 0, is inf"),
         "{e}"
     );
 }
