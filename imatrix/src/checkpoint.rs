@@ -12,8 +12,8 @@ use gguf::{Array, GgufFile, Layout, Metadata, Shape, TensorInfo, TensorSpec, Val
 use gguf_blocks::registry;
 use gguf_cli::{Failure, Result};
 use gguf_models::component::layer_of;
-use gguf_runtime::HiddenStates;
 use gguf_runtime::perplexity::score::{self, Perplexity};
+use gguf_runtime::{HiddenStates, Observed};
 
 use sha2::{Digest as _, Sha256};
 
@@ -286,9 +286,6 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// A weight of which a checkpoint must have the sums: its name, columns and matrices.
-pub(crate) type Expected<'a> = (&'a str, usize, usize);
-
 /// Reads the checkpoint of just this run.
 ///
 /// # Errors
@@ -296,7 +293,7 @@ pub(crate) type Expected<'a> = (&'a str, usize, usize);
 pub(crate) fn read(
     path: &Path,
     run: &RunIdentity,
-    weights: &[Expected<'_>],
+    weights: &[Observed<'_>],
     by_layer: bool,
 ) -> Result<Checkpoint> {
     let file = GgufFile::open(path)?;
@@ -318,7 +315,7 @@ pub(crate) fn read(
     let passed = |name: &str| layer_of(name).is_some_and(|l| l < layers);
     let weights: Vec<_> = weights
         .iter()
-        .filter(|w| layers == 0 || passed(w.0))
+        .filter(|w| layers == 0 || passed(w.name))
         .copied()
         .collect();
     check(&found.sums, &weights).map_err(|what| malformed(path, &what))?;
@@ -480,12 +477,17 @@ fn words(file: &GgufFile, t: &TensorInfo, kind: &str) -> Parsed<Vec<[u8; 8]>> {
 }
 
 /// Refuses sums that are not those of all weights of the model, and no others.
-fn check(set: &SumSet, weights: &[Expected<'_>]) -> Parsed<()> {
+fn check(set: &SumSet, weights: &[Observed<'_>]) -> Parsed<()> {
     let n = set.sums.len() + set.same.len();
     if n != weights.len() {
         return Err(format!("expected sums of {} weights, found {n}", weights.len()));
     }
-    for &(name, n_cols, n_mat) in weights {
+    for &Observed {
+        name,
+        n_cols,
+        n_experts: n_mat,
+    } in weights
+    {
         let s = set
             .of(name)
             .ok_or_else(|| format!("weight `{name}`: expected sums, found none"))?;

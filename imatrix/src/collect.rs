@@ -6,7 +6,7 @@
 use std::cell::Cell;
 
 use gguf_blocks::Cpu;
-use gguf_runtime::{Input, Observe};
+use gguf_runtime::{Input, Model, Observe, Observed};
 
 use crate::sums::{BadSum, SumSet, Sums};
 
@@ -16,6 +16,13 @@ const OUTPUTS: &[&str] = &["output.weight", "token_embd.weight"];
 /// Whether sums of a weight's inputs are kept.
 pub(crate) fn wants(tensor: &str, with_output: bool) -> bool {
     tensor.starts_with("blk.") || (with_output && OUTPUTS.contains(&tensor))
+}
+
+/// The weights of which sums are kept, each with its sums' shape.
+pub(crate) fn collected(model: &Model, with_output: bool) -> Vec<Observed<'_>> {
+    let mut all = model.observed();
+    all.retain(|w| wants(w.name, with_output));
+    all
 }
 
 /// An input that is no finite number.

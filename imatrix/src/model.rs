@@ -8,7 +8,7 @@ use gguf_runtime::Model;
 use gguf_runtime::options::{Reserve, shown_reading};
 
 use crate::args::Args;
-use crate::collect::wants;
+use crate::collect::collected;
 
 /// The file that makes a folder a checkpoint.
 const CONFIG: &str = "config.json";
@@ -64,8 +64,7 @@ fn sums_bytes(args: &Args, model: &Model) -> u64 {
     if args.no_collect {
         return 0;
     }
-    let observed = model.observed();
-    let wanted = observed.iter().filter(|w| wants(w.name, args.process_output));
+    let wanted = collected(model, args.process_output).into_iter();
     let n_values = wanted.map(|w| w.n_cols as u64 * w.n_experts as u64);
     let each = 2 * size_of::<f64>() as u64;
     n_values.fold(0, u64::saturating_add).saturating_mul(each)

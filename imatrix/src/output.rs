@@ -9,7 +9,7 @@ use gguf_runtime::Model;
 use gguf_runtime::chunks::Chunks;
 
 use crate::args::{Args, Form, RunFiles};
-use crate::collect::wants;
+use crate::collect::collected;
 use crate::run::inputs;
 use crate::sums::SumSet;
 use crate::{files, origin};
@@ -112,10 +112,8 @@ impl<'a> Output<'a> {
     /// Bytes of the output.
     pub(crate) fn n_bytes(&self, model: &Model) -> Result<u64> {
         let has_means = self.args.output_format == Form::Gguf;
-        let observed = model.observed();
-        let weights: Vec<Weight<'_>> = observed
-            .iter()
-            .filter(|w| wants(w.name, self.args.process_output))
+        let weights: Vec<Weight<'_>> = collected(model, self.args.process_output)
+            .into_iter()
             .map(|w| Weight {
                 name: w.name,
                 n_cols: w.n_cols as u64,

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use gguf::digest::Digest;
 use gguf_cli::{Failure, Result};
-use gguf_runtime::chunks::{ChunkBatch, Chunks, Evaluator, Wanted};
+use gguf_runtime::chunks::{Chunks, Evaluator, Wanted};
 use gguf_runtime::{Input, Model, Observe, Settings};
 
 use crate::args::{Args, Command, RunFiles};
 use crate::checkpoint::{self, Checkpoint, Reached, RunIdentity};
-use crate::collect::{Collector, Wish, wants};
+use crate::collect::{Collector, Wish, collected};
 use crate::output::Output;
 use crate::sums::SumSet;
 use crate::talk::Talk;
@@ -238,12 +238,7 @@ impl Job<'_> {
                 path.display()
             )));
         }
-        let observed = self.model.observed();
-        let weights: Vec<_> = observed
-            .iter()
-            .filter(|w| wants(w.name, args.process_output))
-            .map(|w| (w.name, w.n_cols, w.n_experts))
-            .collect();
+        let weights = collected(self.model, args.process_output);
         let by_layer = !self.model.is_resident();
         let found = checkpoint::read(&path, &self.identity, &weights, by_layer)?;
         let done = found.reached.chunks;
@@ -280,11 +275,7 @@ impl Job<'_> {
         let mut start = first;
         while start < chunks.n_chunks() {
             let group = start..self.end_of_group(start);
-            for from in (0..chunks.n_ctx()).step_by(chunks.n_batch().min(chunks.n_ctx())) {
-                let batch = ChunkBatch {
-                    chunks: group.clone(),
-                    positions: from..chunks.n_ctx().min(from + chunks.n_batch()),
-                };
+            for batch in chunks.batches_of(group.clone()) {
                 let seen = watched.as_mut().map(|w| w as &mut dyn Observe);
                 let done = chunks.evaluate_batch(&batch, evaluator, self.wanted(), seen, &mut |rows| {
                     talk.take(rows, stop)

@@ -303,13 +303,16 @@ impl Chunks {
     /// What is evaluated together, in order: positions of the same chunks follow one another.
     pub fn batches(&self) -> impl Iterator<Item = ChunkBatch> + '_ {
         let groups = (0..self.count).step_by(self.n_seq);
-        groups.flat_map(move |first| {
-            let chunks = first..self.count.min(first + self.n_seq);
-            let starts = (0..self.n_ctx).step_by(self.n_batch.min(self.n_ctx));
-            starts.map(move |start| ChunkBatch {
-                chunks: chunks.clone(),
-                positions: start..self.n_ctx.min(start + self.n_batch),
-            })
+        groups.flat_map(|first| self.batches_of(first..self.count.min(first + self.n_seq)))
+    }
+
+    /// The same for a group of chunks that go together, of which there are at most [`Self::n_seq`].
+    pub fn batches_of(&self, group: Range<usize>) -> impl Iterator<Item = ChunkBatch> + use<> {
+        let (n_ctx, n_batch) = (self.n_ctx, self.n_batch);
+        let starts = (0..n_ctx).step_by(n_batch.min(n_ctx));
+        starts.map(move |start| ChunkBatch {
+            chunks: group.clone(),
+            positions: start..n_ctx.min(start + n_batch),
         })
     }
 

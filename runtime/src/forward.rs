@@ -352,7 +352,7 @@ impl Pass<'_> {
         let n_embd = model.spec().n_embd;
         s.h.resize(ubatch.len() * n_embd, 0.0);
         let rows = s.h.par_chunks_mut(n_embd).zip(ubatch).with_min_len(MIN_ROWS);
-        if model.is_resident() {
+        if self.env.held.is_none() {
             rows.for_each(|(row, t)| model.embed(t.id, row));
         } else {
             let read =

@@ -150,7 +150,7 @@ pub struct Reserve<'a> {
 }
 
 impl OrderArgs {
-    /// Whether a model, of which only the head is read, is to be evaluated layer by layer: if that was asked for, or if
+    /// Whether a model is to be evaluated layer by layer: if that was asked for, or if
     /// its weights and what a session with `settings` takes do not fit. `load` may ask for its bytes in memory.
     pub fn is_layer_major(
         &self,
@@ -188,9 +188,20 @@ impl OrderArgs {
         if self.is_elsewhere(load) {
             return load.open(path, quiet);
         }
+        let by_layer = |model: &Model| self.is_layer_major(model, settings, reserve(model), load);
+        // Most models fit, and are opened once.
+        let mapped = (!self.layer_major).then(|| load.open(path, quiet));
+        if let Some(Ok(model)) = &mapped
+            && !by_layer(model)
+        {
+            return mapped.expect("it is some");
+        }
         let model = Model::open_streamed(path)?;
-        if !self.is_layer_major(&model, settings, reserve(&model), load) {
-            return load.open(path, quiet);
+        // What cannot be mapped may be too large for it; nothing else is an excuse.
+        if let Some(Err(e)) = mapped
+            && !by_layer(&model)
+        {
+            return Err(e);
         }
         self.tell(path, model.n_bytes(), quiet);
         Ok(model)
@@ -222,7 +233,6 @@ impl OrderArgs {
         let limit = self.max_memory.or_else(LayeredOptions::usual_limit);
         let options = LayeredOptions {
             max_memory: limit.map(|limit| limit.saturating_sub(reserve.bytes) / reserve.n_models.max(1)),
-            reserve: 0,
             temp_dir: self
                 .temp_dir
                 .clone()

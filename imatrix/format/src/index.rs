@@ -87,15 +87,11 @@ impl Index {
     /// # Errors
     /// A failed read.
     pub fn mean_squares(&self, name: &str, columns: Range<u64>) -> Result<Option<Vec<f32>>> {
-        let Some((place, mut out)) = self.sums(name, &columns)? else {
-            return Ok(None);
-        };
-        let per_count = place.per_count().max(1);
-        for (i, v) in (columns.start..).zip(&mut out) {
-            let count = place.counts[(i / per_count) as usize];
-            *v = if count > 0 { *v / count as f32 } else { 1.0 };
-        }
-        Ok(Some(out))
+        self.averaged(
+            name,
+            columns,
+            |sum, count, _| if count > 0 { sum / count as f32 } else { 1.0 },
+        )
     }
 
     /// As [`Index::mean_squares`], with a prior ([`crate::shrink`]): `means` are the weight's
@@ -110,13 +106,31 @@ impl Index {
         means: &[f64],
         prior: u32,
     ) -> Result<Option<Vec<f32>>> {
-        let Some((place, mut out)) = self.sums(name, &columns)? else {
+        self.averaged(name, columns, |sum, count, column| {
+            prior::shrink(sum, count, means[column], prior)
+        })
+    }
+
+    /// What becomes of the sums of some of a weight's columns: `average` gets the sum, the tokens of its matrix, and the
+    /// column there.
+    fn averaged(
+        &self,
+        name: &str,
+        columns: Range<u64>,
+        average: impl Fn(f32, u64, usize) -> f32,
+    ) -> Result<Option<Vec<f32>>> {
+        let Some(place) = self.entries.get(name).filter(|p| columns.end <= p.n_values) else {
             return Ok(None);
         };
+        let mut out = vec![0.0; (columns.end - columns.start) as usize];
+        self.read(place, columns.start, &mut out)?;
         let per_count = place.per_count().max(1);
         for (i, v) in (columns.start..).zip(&mut out) {
-            let count = place.counts[(i / per_count) as usize];
-            *v = prior::shrink(*v, count, means[(i % per_count) as usize], prior);
+            *v = average(
+                *v,
+                place.counts[(i / per_count) as usize],
+                (i % per_count) as usize,
+            );
         }
         Ok(Some(out))
     }
@@ -142,16 +156,6 @@ impl Index {
             means.add(&row);
         }
         Ok(means.of(&place.counts))
-    }
-
-    /// Where a weight lies, and the sums of some of its columns.
-    fn sums(&self, name: &str, columns: &Range<u64>) -> Result<Option<(&Place, Vec<f32>)>> {
-        let Some(place) = self.entries.get(name).filter(|p| columns.end <= p.n_values) else {
-            return Ok(None);
-        };
-        let mut out = vec![0.0; (columns.end - columns.start) as usize];
-        self.read(place, columns.start, &mut out)?;
-        Ok(Some((place, out)))
     }
 
     /// Sums from value `first` on.

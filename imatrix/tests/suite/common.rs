@@ -22,17 +22,16 @@ pub(crate) fn run(args: &[&str]) -> Output {
         .unwrap()
 }
 
+/// The options for the files of a run.
+pub(crate) fn files<'a>(model: &'a Path, text: &'a str, out: &'a Path) -> [&'a str; 6] {
+    let (model, out) = (model.to_str().unwrap(), out.to_str().unwrap());
+    ["-m", model, "-f", text, "-o", out]
+}
+
 /// Runs on the calibration text; extra options are separated by blanks. Returns what went to stdout.
 pub(crate) fn collect(model: &Path, out: &Path, options: &str) -> String {
     let text = format!("{DATA}/calibration.txt");
-    let mut args = vec![
-        "-m",
-        model.to_str().unwrap(),
-        "-f",
-        &text,
-        "-o",
-        out.to_str().unwrap(),
-    ];
+    let mut args = files(model, &text, out).to_vec();
     args.extend(options.split_whitespace());
     let done = run(&args);
     assert!(

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use gguf_imatrix_format::Imatrix;
 
-use crate::common::{DATA, collect, distance, model, run};
+use crate::common::{DATA, collect, distance, files, model, run};
 
 /// Largest relative L2 distance of a weight's sums. The reference adds up in f32.
 const SUMS_DISTANCE: f64 = 5e-3;
@@ -143,14 +143,7 @@ fn the_estimate_comes_even_if_the_matrix_cannot_be_written() {
     std::fs::create_dir(&folder).unwrap();
     let (out, text) = (folder.join("out"), format!("{DATA}/calibration.txt"));
     let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
-        .args([
-            "-m",
-            model.to_str().unwrap(),
-            "-f",
-            &text,
-            "-o",
-            out.to_str().unwrap(),
-        ])
+        .args(files(&model, &text, &out))
         .args(["-c", "64", "-b", "64", "--chunks", "40", "--quiet"])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use gguf::GgufFile;
 use gguf_imatrix_format::Imatrix;
 
-use crate::common::{DATA, collect, model, run};
+use crate::common::{DATA, collect, files, model, run};
 
 /// A matrix, and what was printed.
 fn read(model: &Path, out: &Path, options: &str) -> (Imatrix, String) {
@@ -193,23 +193,9 @@ fn a_weight_that_is_no_number_is_found() {
     ] {
         let [n_cols, n_rows, _] = shape(tensor);
         let bad = damaged(&model, dir.path(), tensor, (3 * n_rows + 2) * n_cols + 5);
-        let args = [
-            "-m",
-            bad.to_str().unwrap(),
-            "-f",
-            &text,
-            "-o",
-            out.to_str().unwrap(),
-            "-c",
-            "16",
-            "-b",
-            "16",
-        ];
-        let done = run(&[
-            &args[..],
-            &["--chunks", "8", "--output-frequency", "1", "--quiet"],
-        ]
-        .concat());
+        let more = "-c 16 -b 16 --chunks 8 --output-frequency 1 --quiet".split(' ');
+        let args: Vec<&str> = files(&bad, &text, &out).into_iter().chain(more).collect();
+        let done = run(&args);
         let talk = String::from_utf8(done.stderr).unwrap();
         assert_eq!(done.status.code(), Some(1), "{talk}");
         let origin = format!("tensor `{tensor}` (BF16), expert 3, row 2, column 5, is inf");
@@ -261,14 +247,7 @@ fn whoever_closes_stdout_leaves_the_matrix() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let text = format!("{DATA}/calibration.txt");
-    let args = [
-        "-m",
-        model.to_str().unwrap(),
-        "-f",
-        &text,
-        "-o",
-        out.to_str().unwrap(),
-    ];
+    let args = files(&model, &text, &out);
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
         .args(args)
         .args(["-c", "64", "-b", "64", "--chunks", "3", "--quiet"])

@@ -36,8 +36,6 @@ pub struct LayerStep<'a> {
     pub layer: usize,
     /// Layers of the model.
     pub n_layer: usize,
-    /// The text of the batch, as they were given.
-    pub text: usize,
     /// The batch.
     pub batch: &'a ChunkBatch,
     /// Whether all batches have passed the layer.
@@ -196,7 +194,7 @@ impl<'m> Layered<'m> {
         let mut rows = Rows::default();
         let n_batches: usize = texts.iter().map(|c| c.batches().count()).sum();
         let mut n_past = 0;
-        for (text, chunks) in texts.iter().enumerate() {
+        for chunks in texts {
             for batch in chunks.batches() {
                 let tokens = chunks.batch_tokens(&batch, wanted);
                 for (i, ubatch) in tokens.chunks(self.settings.n_ubatch).enumerate() {
@@ -215,14 +213,13 @@ impl<'m> Layered<'m> {
                         scratch: &mut self.scratch,
                     };
                     let at = i * self.settings.n_ubatch;
-                    run_ubatch(pass, layer, ubatch, &mut self.states, &mut rows)
-                        .map_err(|e| locate(e, layer, &batch, at))?;
+                    run_ubatch(pass, layer, ubatch, &mut self.states, &mut rows)?;
+                    self.check_finite(layer, &batch, at)?;
                 }
                 n_past += 1;
                 watch(LayerStep {
                     layer,
                     n_layer,
-                    text,
                     batch: &batch,
                     ends_layer: n_past == n_batches,
                     states: &self.states,
@@ -231,6 +228,25 @@ impl<'m> Layered<'m> {
         }
         self.states.truncate(rows.written);
         Ok(())
+    }
+
+    /// Refuses a hidden state that is not finite behind a layer, of the micro-batch whose first token is token `first` of
+    /// the batch.
+    fn check_finite(&self, layer: usize, batch: &ChunkBatch, first: usize) -> Result<()> {
+        let Scratch { h, wanted, .. } = &self.scratch;
+        let Some(at) = h.iter().position(|v| !v.is_finite()) else {
+            return Ok(());
+        };
+        let row = at / self.states.n_embd();
+        // Behind the last layer only rows are left whose logits are wanted.
+        let is_last = layer + 1 == self.model.parts.layers.len();
+        let (chunk, pos) = batch.place(first + if is_last { wanted[row] } else { row });
+        Err(Error::NonFiniteState {
+            chunk: chunk + 1,
+            pos,
+            layer,
+            value: h[at],
+        })
     }
 
     /// Makes logits of a batch.
@@ -360,31 +376,7 @@ fn run_ubatch(
         pass.trim(ubatch);
     }
     let h = &pass.scratch.h;
-    if let Some(at) = h.iter().position(|v| !v.is_finite()) {
-        return Err(Error::NonFiniteState {
-            chunk: 0,
-            pos: at / n_embd,
-            layer,
-            value: h[at],
-        });
-    }
     states.write(rows.written, h)?;
     rows.written += h.len() / n_embd;
     Ok(())
-}
-
-/// The place of a row that is not finite, in the text. `first` is the first row of the ubatch in the batch.
-fn locate(e: Error, layer: usize, batch: &ChunkBatch, first: usize) -> Error {
-    match e {
-        Error::NonFiniteState { pos, value, .. } => {
-            let (chunk, pos) = batch.place(first + pos);
-            Error::NonFiniteState {
-                chunk: chunk + 1,
-                pos,
-                layer,
-                value,
-            }
-        }
-        other => other,
-    }
 }

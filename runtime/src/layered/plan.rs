@@ -24,10 +24,8 @@ const LEAST_UBATCH: usize = 32;
 /// How memory is used.
 #[derive(Clone, Debug)]
 pub struct LayeredOptions {
-    /// Bytes to use at most, all in all; by default most of what is free.
+    /// Bytes to use at most, without what the caller needs; by default most of what is free.
     pub max_memory: Option<u64>,
-    /// Bytes of these that the caller needs.
-    pub reserve: u64,
     /// Folder of the temporary file, if there has to be one.
     pub temp_dir: PathBuf,
 }
@@ -64,7 +62,7 @@ pub(super) struct RowCounts {
 /// Bytes that have to be held at the same time.
 #[derive(Clone, Copy, Debug)]
 struct Needs {
-    /// Beside all else: program, caller, tables.
+    /// Beside all else: program, tables.
     fixed: u64,
     /// The largest layer.
     layer: u64,
@@ -106,7 +104,6 @@ impl LayeredPlan {
                     n_ubatch,
                     ..*settings
                 },
-                options.reserve,
             )?;
             least = needs.least();
             let Some(room) = needs.room(limit) else { continue };
@@ -156,7 +153,7 @@ fn too_little(limit: u64, least: u64) -> Error {
 }
 
 impl Needs {
-    fn of(model: &Model, settings: &Settings, reserve: u64) -> Result<Self> {
+    fn of(model: &Model, settings: &Settings) -> Result<Self> {
         let spec = model.spec();
         // It checks the settings too.
         MemoryPlan::of(spec, settings)?;
@@ -166,7 +163,7 @@ impl Needs {
         let scratch = Scratch::n_bytes(spec, settings).ok_or_else(too_much)?;
         let hidden = 2 * settings.n_ubatch as u64 * spec.n_embd as u64 * size_of::<f32>() as u64;
         Ok(Self {
-            fixed: PROGRAM.saturating_add(reserve).saturating_add(scratch.tables),
+            fixed: PROGRAM.saturating_add(scratch.tables),
             layer: layers.max().unwrap_or(0),
             work: scratch.layers.saturating_add(kv.unwrap_or(0)),
             output: stage_bytes(&vec![&model.parts.output]),

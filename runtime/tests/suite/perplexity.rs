@@ -418,8 +418,7 @@ fn a_layer_that_gives_no_number_is_named() {
     tiny.tensor_mut("blk.1.attn_q.weight").2[3] = f32::INFINITY;
     let e = error(&Work::new(&tiny).perplexity(&["--layer-major"]), 1);
     assert!(
-        e.contains("chunk 1, position")
-            && e.contains("layer 1 gives")
+        e.contains("chunk 1, position 16: layer 1 gives")
             && e.contains("tensor `blk.1.attn_q.weight` (F32), row 0, column 3, is inf"),
         "{e}"
     );

@@ -189,7 +189,6 @@ fn by_layer(file: &Path, model: &Model, ids: &[u32], compute: Compute) -> Option
     let temp = tempfile::tempdir().expect("a folder");
     let mut options = LayeredOptions {
         max_memory: None,
-        reserve: 0,
         temp_dir: temp.path().to_owned(),
     };
     let layered =
