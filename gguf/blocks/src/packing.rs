@@ -3,6 +3,20 @@
 /// The values of four-bit floats (1 sign, 2 exponent, 1 mantissa bit), doubled to be whole.
 pub(crate) const DOUBLED_FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
+/// [`DOUBLED_FP4`] above [`FP4_OFFSET`], not negative.
+pub(crate) const LIFTED_FP4: [i8; 16] = {
+    let mut lifted = DOUBLED_FP4;
+    let mut i = 0;
+    while i < 16 {
+        lifted[i] += FP4_OFFSET as i8;
+        i += 1;
+    }
+    lifted
+};
+
+/// The largest magnitude of [`DOUBLED_FP4`].
+pub(crate) const FP4_OFFSET: u8 = 12;
+
 /// The code of the value of a four-bit float nearest to `x`, the first of equally near ones; `values` are
 /// [`DOUBLED_FP4`] by half a scale.
 #[inline(always)]

@@ -1,7 +1,7 @@
 //! Eight rows of weights unpacked for matrix products: as bytes ([`Tile`]) or as f32 ([`Panel`]).
 //!
-//! Every integer type is, per row and per 16 values, `w = s * v - m` with `v` a small integer. Within a group
-//! of 32 columns the bytes are ordered by chunks of four columns: `v[group][chunk][row][col % 4]`, so that one
+//! Every integer type is, per row and per 16 or 32 values, `w = s * (v - offset) - m` with `v` a small integer. Within
+//! a group of 32 columns the bytes are ordered by chunks of four columns: `v[group][chunk][row][col % 4]`, so that one
 //! 256-bit register holds four columns of all eight rows and the sums of the eight rows stay in eight lanes.
 
 /// Rows in a tile.
@@ -13,17 +13,36 @@ pub const MAX_GROUPS: usize = 8;
 /// Columns a tile or panel can hold.
 pub const MAX_COLS: usize = GROUP * MAX_GROUPS;
 
-/// What the numbers of a type's tiles look like; kernels choose how far they can add in 16 bits from it.
+/// Columns of half a group.
+pub(crate) const HALF: usize = GROUP / 2;
+
+/// What minima a type has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Minima {
+    /// None.
+    None,
+    /// A number for each group.
+    Float,
+    /// A small integer for each half, in a unit of the super-block.
+    Int,
+}
+
+/// What the numbers of a type's tiles look like. Parts that a kind does not have are not filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileKind {
     /// Whether `v` is signed or unsigned.
     pub signed: bool,
-    /// The largest magnitude of `v`, at most 128 for signed and 127 for unsigned ones.
+    /// The largest magnitude of `v`, at most 128 for signed and 127 for unsigned ones; kernels choose how far they
+    /// can add in 16 bits from it.
     pub max: u8,
-    /// Whether both halves of a group share scale and minimum; only those of half 0 are filled then.
-    pub whole_group: bool,
-    /// Whether `m` can be other than zero; the minima are not filled if not.
-    pub has_min: bool,
+    /// What unsigned values are to be lowered by.
+    pub offset: u8,
+    /// Whether halves of a group have scales of their own.
+    pub halves: bool,
+    /// Whether scales are integers in a unit of the super-block.
+    pub int_scales: bool,
+    /// The minima.
+    pub mins: Minima,
 }
 
 /// Up to [`MAX_GROUPS`] groups of 32 columns of 8 rows.
@@ -32,10 +51,21 @@ pub struct TileKind {
 pub struct Tile {
     /// Values: see the module's text for the order. Signed ones are stored as their two's complement.
     pub v: [[u8; GROUP * ROWS]; MAX_GROUPS],
-    /// Scales: `[group][half][row]`.
+    /// Float scales: `[group][half][row]`.
     pub scale: [[[f32; ROWS]; 2]; MAX_GROUPS],
-    /// Minima: `[group][half][row]`.
-    pub min: [[[f32; ROWS]; 2]; MAX_GROUPS],
+    /// Integer scales: `[group][half][row]`, each twice, as pairs of 16 bits are multiplied with them.
+    pub int_scale: [[[[i16; 2]; ROWS]; 2]; MAX_GROUPS],
+    /// What the sums of both halves of the activations are multiplied with to lower the values by the offset, for
+    /// integer scales: `[group][row]`.
+    pub lower: [[[i16; 2]; ROWS]; MAX_GROUPS],
+    /// Float minima: `[group][row]`.
+    pub min: [[f32; ROWS]; MAX_GROUPS],
+    /// Integer minima of both halves: `[group][row]`.
+    pub int_min: [[[i16; 2]; ROWS]; MAX_GROUPS],
+    /// Unit of the integer scales: `[row]`.
+    pub unit: [f32; ROWS],
+    /// Unit of the integer minima: `[row]`.
+    pub min_unit: [f32; ROWS],
     n_groups: usize,
 }
 
@@ -45,7 +75,12 @@ impl Tile {
         Box::new(Self {
             v: [[0; GROUP * ROWS]; MAX_GROUPS],
             scale: [[[0.0; ROWS]; 2]; MAX_GROUPS],
-            min: [[[0.0; ROWS]; 2]; MAX_GROUPS],
+            int_scale: [[[[0; 2]; ROWS]; 2]; MAX_GROUPS],
+            lower: [[[0; 2]; ROWS]; MAX_GROUPS],
+            min: [[0.0; ROWS]; MAX_GROUPS],
+            int_min: [[[0; 2]; ROWS]; MAX_GROUPS],
+            unit: [0.0; ROWS],
+            min_unit: [0.0; ROWS],
             n_groups: 0,
         })
     }
@@ -68,14 +103,23 @@ impl Tile {
             self.v[group][at..at + 4].copy_from_slice(four);
         }
     }
+
+    /// Stores the integer scales of one row's group and what lowers its values.
+    pub(crate) fn set_int_scales(&mut self, kind: &TileKind, group: usize, row: usize, [low, high]: [i8; 2]) {
+        let scales = if kind.halves { [low, high] } else { [low; 2] };
+        for (half, scale) in scales.into_iter().enumerate() {
+            self.int_scale[group][half][row] = [i16::from(scale); 2];
+        }
+        self.lower[group][row] = scales.map(|scale| -i16::from(kind.offset) * i16::from(scale));
+    }
 }
 
 /// Up to [`MAX_COLS`] columns of 8 rows as f32.
 #[repr(C, align(64))]
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// Values: `[column][row]`.
-    pub v: [[f32; ROWS]; MAX_COLS],
+    /// Values: `[row][column]`.
+    pub v: [[f32; MAX_COLS]; ROWS],
     n_cols: usize,
 }
 
@@ -83,7 +127,7 @@ impl Panel {
     /// An empty panel.
     pub fn new() -> Box<Self> {
         Box::new(Self {
-            v: [[0.0; ROWS]; MAX_COLS],
+            v: [[0.0; MAX_COLS]; ROWS],
             n_cols: 0,
         })
     }

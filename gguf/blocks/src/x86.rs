@@ -15,21 +15,22 @@
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _mm_add_epi32, _mm_cvtsi64_si128, _mm_cvtsi128_si32, _mm_extract_epi32,
     _mm_hadd_epi32, _mm_loadu_si128, _mm_max_epi32, _mm_setr_epi16, _mm_setr_epi32, _mm_shuffle_epi32,
-    _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castps_si256,
+    _mm256_add_epi32, _mm256_and_si256, _mm256_blend_epi16, _mm256_broadcastsi128_si256, _mm256_castps_si256,
     _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_cvtps_epi32,
-    _mm256_extracti128_si256, _mm256_hadd_epi32, _mm256_loadu_ps, _mm256_max_epi32, _mm256_mul_ps,
-    _mm256_or_si256, _mm256_packs_epi16, _mm256_packs_epi32, _mm256_packus_epi32, _mm256_permute4x64_epi64,
-    _mm256_permutevar8x32_epi32, _mm256_set_m128i, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_ps,
-    _mm256_setr_epi32, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_sll_epi32, _mm256_srai_epi32,
-    _mm256_srl_epi16, _mm256_srl_epi32, _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_ps,
-    _mm256_storeu_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32,
-    _mm256_unpacklo_epi64,
+    _mm256_extracti128_si256, _mm256_hadd_epi32, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_max_epi32,
+    _mm256_mul_ps, _mm256_or_si256, _mm256_packs_epi16, _mm256_packs_epi32, _mm256_packus_epi32,
+    _mm256_permute4x64_epi64, _mm256_permutevar8x32_epi32, _mm256_set_m128i, _mm256_set1_epi8,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_shuffle_epi8, _mm256_sll_epi16,
+    _mm256_srai_epi16, _mm256_srl_epi16, _mm256_srl_epi32, _mm256_srli_epi16, _mm256_srli_epi32,
+    _mm256_storeu_ps, _mm256_storeu_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64,
+    _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
 };
 
 use crate::activation::{GROUP, GroupScale, quantize_with};
 use crate::half_bulk::f16_to_f32;
-use crate::kernel::pieces;
-use crate::tile::{Panel, ROWS, Tile};
+use crate::kernel::IntBlock;
+use crate::kernel::x86::Target;
+use crate::tile::{Panel, ROWS};
 
 /// Loads 16 bytes.
 #[inline]
@@ -37,6 +38,22 @@ use crate::tile::{Panel, ROWS, Tile};
 pub(crate) fn load16(bytes: &[u8; 16]) -> __m128i {
     // SAFETY: the reference is to 16 readable bytes, and the load needs no alignment.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// Loads 32 bytes.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn load32(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+/// Stores a pair of small numbers for each row.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn store_pairs(out: &mut [[i16; 2]; ROWS], v: __m256i) {
+    // SAFETY: the reference is to 32 writable bytes, and the store needs no alignment.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), v) }
 }
 
 /// The AVX2 twin of the loop over halves. Reached only for a [`crate::Cpu`] of that level.
@@ -103,6 +120,39 @@ pub(crate) fn dwords<B>(rows: [&B; ROWS], piece: impl Fn(&B) -> [u8; 4]) -> __m2
     _mm256_setr_epi32(a, b, c, d, e, f, g, h)
 }
 
+/// The pieces that follow one another.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn eight(low: [__m256i; 4], high: [__m256i; 4]) -> [__m256i; 8] {
+    let ([a, b, c, d], [e, f, g, h]) = (low, high);
+    [a, b, c, d, e, f, g, h]
+}
+
+/// The low nibbles of bytes and behind them the high ones.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn nibbles([a, b, c, d]: [__m256i; 4]) -> [__m256i; 8] {
+    eight(
+        [low_nibbles(a), low_nibbles(b), low_nibbles(c), low_nibbles(d)],
+        [high_nibbles(a), high_nibbles(b), high_nibbles(c), high_nibbles(d)],
+    )
+}
+
+/// A table for [`look_up`].
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn table16(table: &[i8; 16]) -> __m256i {
+    // SAFETY: the reference is to 16 readable bytes, and the load needs no alignment.
+    _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
+}
+
+/// The number of the table at each byte of `v`, which are below 16.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn look_up(table: __m256i, v: __m256i) -> __m256i {
+    _mm256_shuffle_epi8(table, v)
+}
+
 /// A stored half of each row.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
@@ -140,6 +190,13 @@ pub(crate) fn shift_right(v: __m256i, count: usize) -> __m256i {
     _mm256_srl_epi16(v, _mm_cvtsi64_si128(count as i64))
 }
 
+/// Logical shift of the double words; with a count that is known when compiled, an immediate shift.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn shift_dwords(v: __m256i, count: usize) -> __m256i {
+    _mm256_srl_epi32(v, _mm_cvtsi64_si128(count as i64))
+}
+
 /// Bit `from` of each byte, moved to bit `to`.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
@@ -171,51 +228,60 @@ pub(crate) fn high_nibbles(v: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(crate) fn byte(v: __m256i, k: usize) -> __m256 {
-    _mm256_cvtepi32_ps(byte_bits(v, k))
+    let four = |row: i32| 4 * row + k as i32 | 0x8080_8000_u32 as i32;
+    let index = _mm256_broadcastsi128_si256(_mm_setr_epi32(four(0), four(1), four(2), four(3)));
+    _mm256_cvtepi32_ps(_mm256_shuffle_epi8(v, index))
 }
 
-/// Unsigned byte `k` of each row's double word.
+/// The low byte pairs of each row's double word from `low`, the high ones from `high`.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(crate) fn byte_bits(v: __m256i, k: usize) -> __m256i {
-    let low = _mm256_srl_epi32(v, _mm_cvtsi64_si128(8 * k as i64));
-    _mm256_and_si256(low, _mm256_set1_epi32(255))
+pub(crate) fn pair(low: __m256i, high: __m256i) -> __m256i {
+    _mm256_blend_epi16::<0b1010_1010>(low, high)
 }
 
-/// Signed byte `k` of each row's double word, as a number.
+/// Unsigned byte `k` of each row's double word, as both of its 16-bit numbers.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(crate) fn signed_byte(v: __m256i, k: usize) -> __m256 {
-    let top = _mm256_sll_epi32(v, _mm_cvtsi64_si128(24 - 8 * k as i64));
-    _mm256_cvtepi32_ps(_mm256_srai_epi32::<24>(top))
+pub(crate) fn byte_twice(v: __m256i, k: usize) -> __m256i {
+    let four = |row: i32| (4 * row + k as i32) * 0x0001_0001 | 0x8000_8000_u32 as i32;
+    let index = _mm256_broadcastsi128_si256(_mm_setr_epi32(four(0), four(1), four(2), four(3)));
+    _mm256_shuffle_epi8(v, index)
 }
 
-/// Stores four columns of all rows.
+/// Signed byte `k` of each row's double word, as both of its 16-bit numbers.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(crate) fn set_chunk(tile: &mut Tile, group: usize, chunk: usize, v: __m256i) {
-    store(&mut tile.v[group].as_chunks_mut::<32>().0[chunk], v);
+pub(crate) fn signed_byte_twice(v: __m256i, k: usize) -> __m256i {
+    let four = |row: i32| (4 * row + k as i32) * 0x0100_0100 | 0x0080_0080;
+    let index = _mm256_broadcastsi128_si256(_mm_setr_epi32(four(0), four(1), four(2), four(3)));
+    _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(v, index))
 }
 
 /// The eight 6-bit scales and minima of the super-blocks of `Q4_K` and `Q5_K`, from their first 16 bytes:
 /// `d`, `dmin` and the packed numbers.
 #[inline]
-#[target_feature(enable = "avx2,f16c")]
-pub(crate) fn set_six_bit<B>(tile: &mut Tile, rows: [&B; ROWS], header: impl Fn(&B) -> &[u8; 16]) {
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) fn set_six_bit<B: IntBlock, const DOT: bool>(
+    out: &mut Target<'_, B, DOT>,
+    first: usize,
+    rows: [&B; ROWS],
+    header: impl Fn(&B) -> &[u8; 16],
+) {
     let [units, low, mid, high] = columns(rows, header);
-    let (d, dmin) = (low_halves(units), high_halves(units));
+    let dmin = high_halves(units);
     let six = _mm256_set1_epi8(0x3f);
     let top = _mm256_set1_epi8(0x30);
     let join = |four, two| _mm256_or_si256(four, _mm256_and_si256(_mm256_srli_epi16::<2>(two), top));
     let scales = [_mm256_and_si256(low, six), join(low_nibbles(high), low)];
     let mins = [_mm256_and_si256(mid, six), join(high_nibbles(high), mid)];
     for g in 0..8 {
-        store_rows(
-            &mut tile.scale[g][0],
-            _mm256_mul_ps(d, byte(scales[g / 4], g % 4)),
-        );
-        store_rows(&mut tile.min[g][0], _mm256_mul_ps(dmin, byte(mins[g / 4], g % 4)));
+        let scale = byte_twice(scales[g / 4], g % 4);
+        out.set_int_scales(first + g, scale, scale);
+        let min = _mm256_mul_ps(dmin, byte(mins[g / 4], g % 4));
+        store_rows(&mut out.tile().min[first + g], min);
     }
+    store_rows(&mut out.tile().unit, low_halves(units));
 }
 
 /// The bits `4 * chunk ..` of each row's double word as bit 4 of the four bytes.
@@ -234,47 +300,40 @@ pub(crate) fn fifth_bits(qh: __m256i, chunk: usize) -> __m256i {
     _mm256_and_si256(_mm256_cmpeq_epi8(set, bits), _mm256_set1_epi8(16))
 }
 
-/// Unpacks a float type of `N` bytes a value, `C` columns (16 bytes of each row) at a time with `piece`, which
-/// gets them transposed as [`columns`] does, and the rest one by one with `value`.
+/// Unpacks a float type of `N` bytes a value, eight at a time with `eight` and the rest one by one with `value`.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(crate) fn unpack_pieces<const N: usize, const C: usize>(
+pub(crate) fn unpack_eights<const N: usize, const BYTES: usize>(
     rows: [&[u8]; ROWS],
     first_col: usize,
     panel: &mut Panel,
     value: impl Fn([u8; N]) -> f32,
-    piece: impl Fn(&mut [[f32; ROWS]; C], [__m256i; 4]),
+    eight: impl Fn(&[u8; BYTES]) -> __m256,
 ) {
-    const { assert!(N * C == 16) };
+    const { assert!(8 * N == BYTES) };
     let n_cols = panel.n_cols();
-    let rows = pieces(rows, &(first_col * N..(first_col + n_cols) * N));
-    let (out, rest) = panel.v[..n_cols].as_chunks_mut::<C>();
-    for (i, out) in out.iter_mut().enumerate() {
-        piece(out, columns(rows.each_ref(), |(pieces, _)| &pieces[i]));
-    }
-    for (r, (_, bytes)) in rows.into_iter().enumerate() {
-        for (lanes, bytes) in rest.iter_mut().zip(bytes.as_chunks::<N>().0) {
-            lanes[r] = value(*bytes);
+    for (row, out) in rows.into_iter().zip(&mut panel.v) {
+        let bytes = &row[first_col * N..(first_col + n_cols) * N];
+        let (eights, bytes) = bytes.as_chunks::<BYTES>();
+        let (out, rest) = out[..n_cols].as_chunks_mut::<8>();
+        for (out, bytes) in out.iter_mut().zip(eights) {
+            store_rows(out, eight(bytes));
+        }
+        for (out, bytes) in rest.iter_mut().zip(bytes.as_chunks::<N>().0) {
+            *out = value(*bytes);
         }
     }
 }
 
 /// The AVX2 twin of the portable quantizer. Reached only for a [`crate::Cpu`] of that level.
-pub(crate) fn quantize(span: usize, x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
+pub(crate) fn quantize(x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
     // SAFETY: `activation::quantize` calls this for a `Cpu` that has AVX2, F16C and FMA, nothing else does.
-    unsafe { quantize_avx2(span, x, q, scales) }
+    unsafe { quantize_avx2(x, q, scales) }
 }
 
 #[target_feature(enable = "avx2,f16c")]
-fn quantize_avx2(span: usize, x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
-    quantize_with(
-        span,
-        x,
-        q,
-        scales,
-        |x| max_bits(x),
-        |x, factor, q| fill(x, factor, q),
-    );
+fn quantize_avx2(x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
+    quantize_with(x, q, scales, |x| max_bits(x), |x, factor, q| fill(x, factor, q));
 }
 
 /// Loads eight floats.

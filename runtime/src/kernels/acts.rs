@@ -1,13 +1,13 @@
 //! Activation rows in front of a product.
 
 use gguf_blocks::Cpu;
-use gguf_blocks::activation::{GROUP, GroupScale, Q8Row, quantize};
-use gguf_blocks::kernel::RoundActivations;
+use gguf_blocks::activation::{GROUP, GroupScale, quantize};
+use gguf_blocks::kernel::{Columns, MAX_COLUMNS, RoundActivations};
 use rayon::prelude::*;
 
 use crate::observe::Reported;
 
-/// Values that one task quantizes: a whole number of spans.
+/// Values that one task quantizes: whole groups.
 const TASK: usize = 1 << 15;
 
 /// Activation rows in front of a product: f32, and quantized when a type with integer kernels needs it.
@@ -19,8 +19,9 @@ pub struct Acts {
     x: Vec<f32>,
     q: Vec<i8>,
     scales: Vec<GroupScale>,
-    /// The span with which `q` and `scales` were made of `x`, if they were.
-    quantized: Option<usize>,
+    /// Whether `q` and `scales` were made of `x`.
+    quantized: bool,
+    packed: Packed,
     rounded: Vec<f32>,
     /// The rounding that made `rounded` of `x`.
     rounding: Option<RoundActivations>,
@@ -48,7 +49,8 @@ impl Acts {
 
     /// The forms made of the rows are no longer theirs.
     fn forget(&mut self) {
-        self.quantized = None;
+        self.quantized = false;
+        self.packed.valid = false;
         self.rounding = None;
         self.use_rounded = false;
         self.reported.clear();
@@ -81,24 +83,40 @@ impl Acts {
         &x[i * self.n_cols..][..self.n_cols]
     }
 
-    /// One quantized row; [`Self::quantize`] must have been called.
+    /// Groups `first .. first + n` of the columns of the panel that starts at pair `pair` and has `width` of them, of
+    /// which the first is row `row`. [`Self::quantize`] must have been called for these pairs.
     #[inline]
-    pub(super) fn q8_row(&self, i: usize) -> Q8Row<'_> {
+    pub(super) fn panel(
+        &self,
+        (pair, width): (usize, usize),
+        row: u32,
+        first: usize,
+        n: usize,
+    ) -> Columns<'_> {
         let n_groups = self.n_cols / GROUP;
-        Q8Row {
-            q: &self.q[i * self.n_cols..][..self.n_cols],
-            scales: &self.scales[i * n_groups..][..n_groups],
+        // A single column lies in its row as it would in a panel.
+        let (q, scales, start) = if width == 1 {
+            (&self.q, &self.scales, row as usize * n_groups)
+        } else {
+            (&self.packed.q, &self.packed.scales, pair * n_groups)
+        };
+        let groups = start + first * width..start + (first + n) * width;
+        Columns {
+            q: &q[groups.start * GROUP..groups.end * GROUP],
+            scales: &scales[groups],
         }
     }
 
-    /// Makes [`Self::identity`] reach `n`.
-    pub(super) fn number_rows(&mut self) {
-        self.rows.extend(self.rows.len() as u32..self.n as u32);
+    /// The numbers of the rows and maybe more, to be given back with [`Self::put_rows`].
+    pub(super) fn take_rows(&mut self) -> Vec<u32> {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.extend(rows.len() as u32..self.n as u32);
+        rows
     }
 
-    /// The numbers of the rows; [`Self::number_rows`] must have been called.
-    pub(super) fn identity(&self) -> &[u32] {
-        &self.rows[..self.n]
+    /// Gives back what [`Self::take_rows`] gave.
+    pub(super) fn put_rows(&mut self, rows: Vec<u32>) {
+        self.rows = rows;
     }
 
     /// Makes [`Self::row`] give rows rounded by `round`, or the exact ones.
@@ -119,22 +137,121 @@ impl Acts {
         self.rounding = Some(round);
     }
 
-    /// Quantizes all rows in spans unless that has been done. A row must be a whole number of spans.
-    pub(super) fn quantize(&mut self, cpu: Cpu, span: usize) {
-        if self.quantized == Some(span) {
+    /// Quantizes all rows unless that has been done, and lays out the columns of the pairs for kernels.
+    pub(super) fn quantize(&mut self, cpu: Cpu, source: &[u32], group_starts: &[usize]) {
+        if !self.quantized {
+            self.q.resize(self.x.len(), 0);
+            self.scales.resize(self.x.len() / GROUP, GroupScale::default());
+            if self.x.len() <= TASK {
+                quantize(cpu, &self.x, &mut self.q, &mut self.scales);
+            } else {
+                self.x
+                    .par_chunks(TASK)
+                    .zip(self.q.par_chunks_mut(TASK))
+                    .zip(self.scales.par_chunks_mut(TASK / GROUP))
+                    .for_each(|((x, q), scales)| quantize(cpu, x, q, scales));
+            }
+            self.quantized = true;
+        }
+        let rows = Rows {
+            q: &self.q,
+            scales: &self.scales,
+            n_cols: self.n_cols,
+        };
+        self.packed.fill(&rows, source, group_starts);
+    }
+}
+
+/// The panels of `n` columns: where each starts, and how many columns it has, a number that kernels take.
+pub(super) fn panels(n: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut first = 0;
+    std::iter::from_fn(move || {
+        let width = match n - first {
+            0 => return None,
+            1 => 1,
+            2..MAX_COLUMNS => 2,
+            _ => MAX_COLUMNS,
+        };
+        first += width;
+        Some((first - width, width))
+    })
+}
+
+/// Quantized rows.
+struct Rows<'a> {
+    q: &'a [i8],
+    scales: &'a [GroupScale],
+    n_cols: usize,
+}
+
+impl Rows<'_> {
+    /// Lays out the columns of a panel, which are rows here.
+    fn interleave(&self, rows: &[u32], q: &mut [i8], scales: &mut [GroupScale]) {
+        let (width, n_groups) = (rows.len(), self.n_cols / GROUP);
+        let q = q.as_chunks_mut::<4>().0;
+        for (c, &row) in rows.iter().enumerate() {
+            let row = row as usize;
+            let from = self.q[row * self.n_cols..][..self.n_cols].as_chunks::<4>().0;
+            for (four, from) in q[c..].iter_mut().step_by(width).zip(from) {
+                *four = *from;
+            }
+            let from = &self.scales[row * n_groups..][..n_groups];
+            for (scale, from) in scales[c..].iter_mut().step_by(width).zip(from) {
+                *scale = *from;
+            }
+        }
+    }
+}
+
+/// Quantized columns of the pairs of a product, panel after panel.
+#[derive(Debug, Default)]
+struct Packed {
+    q: Vec<i8>,
+    scales: Vec<GroupScale>,
+    /// Whether these are the columns of the following pairs.
+    valid: bool,
+    source: Vec<u32>,
+    group_starts: Vec<usize>,
+}
+
+impl Packed {
+    fn fill(&mut self, rows: &Rows<'_>, source: &[u32], group_starts: &[usize]) {
+        if self.valid && self.source == source && self.group_starts == group_starts {
             return;
         }
-        self.q.resize(self.x.len(), 0);
-        self.scales.resize(self.x.len() / GROUP, GroupScale::default());
-        if self.x.len() <= TASK {
-            quantize(cpu, span, &self.x, &mut self.q, &mut self.scales);
-        } else {
-            self.x
-                .par_chunks(TASK)
-                .zip(self.q.par_chunks_mut(TASK))
-                .zip(self.scales.par_chunks_mut(TASK / GROUP))
-                .for_each(|((x, q), scales)| quantize(cpu, span, x, q, scales));
+        // Groups of one pair are used as they are.
+        if group_starts.windows(2).all(|g| g[1] - g[0] < 2) {
+            return;
         }
-        self.quantized = Some(span);
+        let n_groups = rows.n_cols / GROUP;
+        self.q.resize(source.len() * rows.n_cols, 0);
+        self.scales.resize(source.len() * n_groups, GroupScale::default());
+        let mut tasks = Vec::new();
+        let (mut q, mut scales) = (&mut self.q[..], &mut self.scales[..]);
+        for group in group_starts.windows(2) {
+            for (first, width) in panels(group[1] - group[0]) {
+                let first = group[0] + first;
+                let (to_q, to_scales);
+                (to_q, q) = q.split_at_mut(width * rows.n_cols);
+                (to_scales, scales) = scales.split_at_mut(width * n_groups);
+                if width > 1 {
+                    tasks.push((&source[first..first + width], to_q, to_scales));
+                }
+            }
+        }
+        if source.len() * rows.n_cols <= TASK {
+            for (source, q, scales) in tasks {
+                rows.interleave(source, q, scales);
+            }
+        } else {
+            tasks
+                .into_par_iter()
+                .for_each(|(source, q, scales)| rows.interleave(source, q, scales));
+        }
+        self.source.clear();
+        self.source.extend_from_slice(source);
+        self.group_starts.clear();
+        self.group_starts.extend_from_slice(group_starts);
+        self.valid = true;
     }
 }

@@ -41,8 +41,14 @@ pub(crate) fn products<const N: usize>(cpu: Cpu, lanes: Lanes<'_>, x: [&[f32]; N
     }
 }
 
+/// Lanes in which sums of a row are kept.
+pub(super) const SUMS: usize = 8;
+
 /// `acc[p] += panel . x[source[p]]` for every pair, over the columns of `panel`, which starts at `first_col`.
-/// Each panel's sum is added as a whole.
+///
+/// The product of a row and a column is kept in eight sums: element `k` goes to sum `k % 8` with `fma`, in order, and
+/// elements up to the next multiple of eight are zeros. Then
+/// `acc += ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))`.
 pub(super) fn multiply(
     cpu: Cpu,
     panel: &Panel,
@@ -51,30 +57,42 @@ pub(super) fn multiply(
     source: &[u32],
     acc: &mut [[f32; ROWS]],
 ) {
-    let n_cols = panel.n_cols();
-    let lanes = Lanes {
-        data: panel.v[..n_cols].as_flattened(),
-        stride: ROWS,
-    };
-    let column = |&row: &u32| &x.row(row as usize)[first_col..first_col + n_cols];
+    assert_eq!(source.len(), acc.len(), "a pair has one sum");
+    let column = |&row: &u32| &x.row(row as usize)[first_col..first_col + panel.n_cols()];
     // As many columns as can share the loads of the panel.
-    let (eights, rest) = source.as_chunks::<8>();
-    let (fours, ones) = rest.as_chunks::<4>();
-    let (acc_eights, acc) = acc.as_chunks_mut::<8>();
-    let (acc_fours, acc_ones) = acc.as_chunks_mut::<4>();
-    for (source, acc) in eights.iter().zip(acc_eights) {
-        add(acc, products(cpu, lanes, source.each_ref().map(column)));
+    let (threes, rest) = source.as_chunks::<3>();
+    let (acc_threes, acc_rest) = acc.as_chunks_mut::<3>();
+    for (source, acc) in threes.iter().zip(acc_threes) {
+        columns(cpu, panel, source.each_ref().map(column), acc);
     }
-    for (source, acc) in fours.iter().zip(acc_fours) {
-        add(acc, products(cpu, lanes, source.each_ref().map(column)));
-    }
-    for (source, acc) in ones.iter().zip(acc_ones) {
-        add(std::slice::from_mut(acc), products(cpu, lanes, [column(source)]));
+    for (source, acc) in rest.iter().zip(acc_rest) {
+        columns(cpu, panel, [column(source)], std::array::from_mut(acc));
     }
 }
 
-fn add<const N: usize>(acc: &mut [[f32; ROWS]], sums: [[f32; ROWS]; N]) {
-    for (acc, sum) in acc.as_flattened_mut().iter_mut().zip(sums.as_flattened()) {
-        *acc += sum;
+/// `N` columns of as many elements as the panel has columns.
+fn columns<const N: usize>(cpu: Cpu, panel: &Panel, x: [&[f32]; N], acc: &mut [[f32; ROWS]; N]) {
+    match cpu.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => super::x86::multiply_panel(panel, x, acc),
+        _ => {
+            for (x, acc) in x.into_iter().zip(acc) {
+                for (w, acc) in panel.v.iter().zip(acc) {
+                    *acc += dot(&w[..panel.n_cols()], x);
+                }
+            }
+        }
     }
+}
+
+fn dot(w: &[f32], x: &[f32]) -> f32 {
+    let mut sums = [0.0f32; SUMS];
+    for (w, x) in w.chunks(SUMS).zip(x.chunks(SUMS)) {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let at = |v: &[f32]| v.get(i).copied().unwrap_or_default();
+            *sum = at(w).mul_add(at(x), *sum);
+        }
+    }
+    let [a, b, c, d, e, f, g, h] = sums;
+    ((a + b) + (c + d)) + ((e + f) + (g + h))
 }

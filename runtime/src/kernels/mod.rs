@@ -8,7 +8,6 @@ pub(crate) mod attention;
 pub mod elementwise;
 mod exp;
 pub(crate) mod float;
-mod int;
 mod product;
 pub(crate) mod rows;
 pub mod sums;
@@ -17,7 +16,6 @@ mod x86;
 #[cfg(target_arch = "x86_64")]
 mod x86_sums;
 
-use gguf_blocks::activation::GROUP;
 use gguf_blocks::kernel::Kernel;
 use gguf_blocks::{Cpu, Format};
 
@@ -50,9 +48,12 @@ pub struct Weights<'a> {
 /// stack of one.
 pub fn matmul(cpu: Cpu, w: Weights<'_>, x: &mut Acts, y: &mut [f32]) {
     assert_eq!(w.n_mats, 1, "a plain product has one matrix");
-    x.number_rows();
-    let path = prepare(cpu, &w, x);
-    run(cpu, path, w, x, x.identity(), &[0, x.n()], y);
+    let starts = [0, x.n()];
+    let path = Path::of(cpu, &w, x.n_cols());
+    let rows = x.take_rows();
+    prepare(cpu, path, x, &rows[..starts[1]], &starts);
+    run(cpu, path, w, x, &rows[..starts[1]], &starts, y);
+    x.put_rows(rows);
 }
 
 /// Products with one matrix of the stack per group: pairs `group_starts[m] .. group_starts[m + 1]` use
@@ -82,24 +83,18 @@ pub fn matmul_grouped(
         "the pairs use {} activation rows",
         x.n()
     );
-    let path = prepare(cpu, &w, x);
+    let path = Path::of(cpu, &w, x.n_cols());
+    prepare(cpu, path, x, source, group_starts);
     run(cpu, path, w, x, source, group_starts, y);
 }
 
-/// Chooses the kernels and brings the activations into the form that these need.
-fn prepare(cpu: Cpu, w: &Weights<'_>, x: &mut Acts) -> Path {
-    assert_eq!(
-        x.n_cols(),
-        w.n_cols,
-        "activation rows and weight rows have one length"
-    );
-    let path = Path::of(cpu, w);
+/// Brings the activations into the form that kernels need.
+fn prepare(cpu: Cpu, path: Path, x: &mut Acts, source: &[u32], group_starts: &[usize]) {
     match path {
-        Path::Kernel(Kernel::Int { .. }) => x.quantize(cpu, w.format.geometry.block_elems.max(GROUP)),
+        Path::Kernel(Kernel::Int(_)) => x.quantize(cpu, source, group_starts),
         Path::Kernel(Kernel::Float { round, .. }) => x.round(round),
         Path::Decoder(_) | Path::WholeRows => x.round(None),
     }
-    path
 }
 
 /// The last checks of sizes; below here they hold.

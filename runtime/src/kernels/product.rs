@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use gguf_blocks::activation::GROUP;
-use gguf_blocks::kernel::Kernel;
-use gguf_blocks::tile::{MAX_COLS, Panel, ROWS, Tile};
+use gguf_blocks::kernel::{IntKernel, Kernel};
+use gguf_blocks::tile::{MAX_COLS, MAX_GROUPS, Panel, ROWS, Tile};
 use gguf_blocks::{Cpu, DecodeRow};
 
-use super::acts::Acts;
+use super::acts::{Acts, panels};
 use super::rows::RowBuffer;
-use super::{Weights, float, int};
+use super::{Weights, float};
 use crate::memory::GridMut;
 use crate::session::Compute;
 
@@ -29,7 +29,12 @@ pub(super) enum Path {
 }
 
 impl Path {
-    pub(super) fn of(cpu: Cpu, w: &Weights<'_>) -> Self {
+    /// The kernels for a weight that is multiplied with rows of `n_cols` elements.
+    pub(super) fn of(cpu: Cpu, w: &Weights<'_>, n_cols: usize) -> Self {
+        assert_eq!(
+            n_cols, w.n_cols,
+            "activation rows and weight rows have one length"
+        );
         let kernel = match w.compute {
             Compute::Fast => (w.format.kernel)(cpu),
             Compute::F32 => None,
@@ -43,7 +48,7 @@ impl Path {
     }
 
     pub(super) fn is_int(self) -> bool {
-        matches!(self, Self::Kernel(Kernel::Int { .. }))
+        matches!(self, Self::Kernel(Kernel::Int(_)))
     }
 }
 
@@ -125,14 +130,17 @@ impl Product<'_> {
                 let row = |i: usize| mat * self.w.n_rows + first_row + (first + i).min(n_rows - 1);
                 let n = ROWS.min(n_rows - first);
                 scratch.acc[..source.len()].fill([0.0; ROWS]);
-                if matches!(self.path, Path::WholeRows) {
-                    self.whole_rows(row(0)..row(0) + n, source, scratch);
-                } else {
-                    let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
-                    for (i, bytes) in rows.iter_mut().enumerate() {
-                        *bytes = &self.w.bytes[row(i) * self.row_bytes..][..self.row_bytes];
+                let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
+                for (i, bytes) in rows.iter_mut().enumerate() {
+                    *bytes = &self.w.bytes[row(i) * self.row_bytes..][..self.row_bytes];
+                }
+                match self.path {
+                    Path::WholeRows => self.whole_rows(row(0)..row(0) + n, source, scratch),
+                    Path::Kernel(Kernel::Int(kernel)) => {
+                        let pairs = self.group_starts[mat]..self.group_starts[mat + 1];
+                        self.int_panel(kernel, row(0), rows, pairs, scratch);
                     }
-                    self.panel(row(0), rows, source, scratch);
+                    _ => self.float_panel(row(0), rows, source, scratch),
                 }
                 for (pair, acc) in scratch.acc[..source.len()].iter().enumerate() {
                     let out = &mut y.row_mut(pair)[first..first + n];
@@ -145,15 +153,42 @@ impl Product<'_> {
         });
     }
 
+    /// Adds the products of eight rows, of which the first is `first_row`, with the columns of some pairs.
+    fn int_panel(
+        &self,
+        kernel: IntKernel,
+        first_row: usize,
+        rows: [&[u8]; ROWS],
+        pairs: Range<usize>,
+        scratch: &mut Scratch,
+    ) {
+        let (tile, acc) = (&mut scratch.tile, &mut scratch.acc[..pairs.len()]);
+        let n_groups = self.w.n_cols / GROUP;
+        if let [acc] = acc {
+            let x = self
+                .x
+                .panel((pairs.start, 1), self.source[pairs.start], 0, n_groups);
+            let ahead = self.ahead(first_row + ROWS, &(0..self.row_bytes));
+            return (kernel.dot)(rows, ahead, x, tile, acc);
+        }
+        let row_bytes = self.row_bytes;
+        for first in (0..n_groups).step_by(MAX_GROUPS) {
+            let n = MAX_GROUPS.min(n_groups - first);
+            let bytes = first * row_bytes / n_groups..(first + n) * row_bytes / n_groups;
+            self.prefetch(first_row + ROWS, &bytes);
+            tile.set_groups(n);
+            (kernel.unpack)(rows, first, tile);
+            for (at, width) in panels(pairs.len()) {
+                let pair = pairs.start + at;
+                let x = self.x.panel((pair, width), self.source[pair], first, n);
+                (kernel.multiply)(tile, x, &mut acc[at..at + width]);
+            }
+        }
+    }
+
     /// Adds the products of eight rows, of which the first is `first_row`, with the activation rows of `source`.
-    fn panel(&self, first_row: usize, rows: [&[u8]; ROWS], source: &[u32], scratch: &mut Scratch) {
-        let Scratch {
-            tile,
-            panel,
-            row,
-            acc,
-            ..
-        } = scratch;
+    fn float_panel(&self, first_row: usize, rows: [&[u8]; ROWS], source: &[u32], scratch: &mut Scratch) {
+        let Scratch { panel, acc, .. } = scratch;
         let acc = &mut acc[..source.len()];
         let n_cols = self.w.n_cols;
         let geometry = self.w.format.geometry;
@@ -163,24 +198,17 @@ impl Product<'_> {
             let bytes = |col: usize| col / geometry.block_elems * geometry.block_bytes;
             let bytes = bytes(first_col)..bytes(first_col + n);
             self.prefetch(first_row + ROWS, &bytes);
+            panel.set_cols(n);
             match self.path {
-                Path::Kernel(Kernel::Int { unpack, kind }) => {
-                    tile.set_groups(n / GROUP);
-                    unpack(rows, first_col / GROUP, tile);
-                    int::multiply(self.cpu, kind, tile, self.x, first_col / GROUP, source, acc);
-                }
-                Path::Kernel(Kernel::Float { unpack, .. }) => {
-                    panel.set_cols(n);
-                    unpack(rows, first_col, panel);
-                    float::multiply(self.cpu, panel, self.x, first_col, source, acc);
-                }
+                Path::Kernel(Kernel::Float { unpack, .. }) => unpack(rows, first_col, panel),
                 Path::Decoder(decode) => {
-                    panel.set_cols(n);
-                    decode_panel(decode, rows.map(|row| &row[bytes.clone()]), panel, row);
-                    float::multiply(self.cpu, panel, self.x, first_col, source, acc);
+                    for (row, out) in rows.into_iter().zip(&mut panel.v) {
+                        decode(&row[bytes.clone()], &mut out[..n]);
+                    }
                 }
-                Path::WholeRows => unreachable!("taken by `whole_rows`"),
+                _ => unreachable!("taken by other paths"),
             }
+            float::multiply(self.cpu, panel, self.x, first_col, source, acc);
         }
     }
 
@@ -199,10 +227,8 @@ impl Product<'_> {
         for first_col in (0..n_cols).step_by(MAX_COLS) {
             let n = MAX_COLS.min(n_cols - first_col);
             panel.set_cols(n);
-            for (r, row) in values.chunks_exact(n_cols).enumerate() {
-                for (lanes, &value) in panel.v.iter_mut().zip(&row[first_col..first_col + n]) {
-                    lanes[r] = value;
-                }
+            for (row, out) in values.chunks_exact(n_cols).zip(&mut panel.v) {
+                out[..n].copy_from_slice(&row[first_col..first_col + n]);
             }
             float::multiply(
                 self.cpu,
@@ -219,23 +245,14 @@ impl Product<'_> {
     /// of memory; `bytes` is the part of a row that is worked on. The rows lie one after the other, but are read
     /// side by side, which the machine does not foresee.
     fn prefetch(&self, first_row: usize, bytes: &Range<usize>) {
+        #[cfg(target_arch = "x86_64")]
+        super::x86::prefetch(self.ahead(first_row, bytes));
+    }
+
+    fn ahead(&self, first_row: usize, bytes: &Range<usize>) -> &[u8] {
         let start = first_row * self.row_bytes + ROWS * bytes.start;
         let end = (start + ROWS * bytes.len()).min(self.w.bytes.len());
-        #[cfg(target_arch = "x86_64")]
-        if let Some(part) = self.w.bytes.get(start..end) {
-            super::x86::prefetch(part);
-        }
-    }
-}
-
-/// Fills a panel with a type's decoder; `blocks[i]` are the panel's columns of row `i`.
-fn decode_panel(decode: DecodeRow, blocks: [&[u8]; ROWS], panel: &mut Panel, row: &mut [f32; MAX_COLS]) {
-    let row = &mut row[..panel.n_cols()];
-    for (r, blocks) in blocks.into_iter().enumerate() {
-        decode(blocks, row);
-        for (lanes, &value) in panel.v.iter_mut().zip(&*row) {
-            lanes[r] = value;
-        }
+        self.w.bytes.get(start..end).unwrap_or_default()
     }
 }
 
@@ -243,7 +260,6 @@ fn decode_panel(decode: DecodeRow, blocks: [&[u8]; ROWS], panel: &mut Panel, row
 struct Scratch {
     tile: Box<Tile>,
     panel: Box<Panel>,
-    row: [f32; MAX_COLS],
     rows: RowBuffer,
     /// Eight rows in f32.
     values: Vec<f32>,
@@ -255,7 +271,6 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
         tile: Tile::new(),
         panel: Panel::new(),
-        row: [0.0; MAX_COLS],
         rows: RowBuffer::default(),
         values: Vec::new(),
         acc: Vec::new(),

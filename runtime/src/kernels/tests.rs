@@ -74,15 +74,10 @@ fn product(cpu: Cpu, w: Weights<'_>, x: &mut Acts) -> Vec<f32> {
 /// Decoded weights times activations in f64, and the bound of what quantizing the activations can change. Those
 /// that a type has rounded are rounded here too.
 fn exact(w: Weights<'_>, x: &Acts) -> Vec<(f64, f64)> {
-    let path = super::Path::of(Cpu::best(), &w);
+    let path = super::Path::of(Cpu::best(), &w, w.n_cols);
     let quantized = path.is_int();
-    let span = w.format.geometry.block_elems.max(GROUP);
-    // Scales of single groups are rounded to half precision.
-    let of_product = if quantized && span == GROUP {
-        2f64.powi(-11)
-    } else {
-        1e-5
-    };
+    // Scales are rounded to half precision.
+    let of_product = if quantized { 2f64.powi(-11) } else { 1e-5 };
     let mut out = Vec::new();
     for t in 0..x.n() {
         let mut x = x.rows()[t * w.n_cols..][..w.n_cols].to_vec();
@@ -96,7 +91,7 @@ fn exact(w: Weights<'_>, x: &Acts) -> Vec<(f64, f64)> {
             let mut row = vec![0.0; w.n_cols];
             w.format.decode.expect("types here have values")(bytes, &mut row);
             let (mut sum, mut bound) = (0.0, 0.0);
-            for (w, x) in row.chunks(span).zip(x.chunks(span)) {
+            for (w, x) in row.chunks(GROUP).zip(x.chunks(GROUP)) {
                 let max = x.iter().fold(0.0f32, |m, x| m.max(x.abs()));
                 for (&w, &x) in w.iter().zip(x) {
                     let product = f64::from(w) * f64::from(x);
@@ -380,11 +375,12 @@ fn new_rows_are_quantized_again_and_bad_values_show() {
 fn rows_are_quantized_alike_in_one_piece_and_in_parallel() {
     let random = &mut Random(7);
     let mut x = acts(random, 80, 1024);
-    x.quantize(Cpu::best(), 256);
+    x.quantize(Cpu::best(), &[], &[0]);
     for t in 0..80 {
         let (mut q, mut scales) = (vec![0; 1024], vec![GroupScale::default(); 1024 / GROUP]);
-        quantize(Cpu::best(), 256, x.row(t), &mut q, &mut scales);
-        assert_eq!((x.q8_row(t).q, x.q8_row(t).scales), (&q[..], &scales[..]));
+        quantize(Cpu::best(), x.row(t), &mut q, &mut scales);
+        let row = x.panel((0, 1), t as u32, 0, 1024 / GROUP);
+        assert_eq!((row.q, row.scales), (&q[..], &scales[..]));
     }
 }
 

@@ -1,7 +1,8 @@
-use super::Kernel;
+use super::{Columns, IntKernel, Kernel, MAX_COLUMNS};
+use crate::activation::{GroupScale, quantize};
 use crate::registry;
 use crate::test_random::Random;
-use crate::tile::{GROUP, MAX_GROUPS, Panel, ROWS, Tile};
+use crate::tile::{GROUP, HALF, MAX_GROUPS, Minima, Panel, ROWS, Tile};
 use crate::{Cpu, Format, Level};
 
 /// Types that have kernels of their own.
@@ -42,49 +43,77 @@ fn decode(format: &Format, row: &[u8], n_cols: usize) -> Vec<f32> {
     out
 }
 
-/// Unpacks a row of tiles and gives `f` each group's place, value, scale and minimum.
-fn each_value(
-    format: &Format,
-    level: Level,
-    rows: [&[u8]; ROWS],
-    n_groups: usize,
-    mut f: impl FnMut(usize, usize, f32, f32, f32),
-) {
-    let Some(Kernel::Int { unpack, kind }) = (format.kernel)(Cpu::at_most(level)) else {
-        return;
+fn int_kernel(format: &Format, level: Level) -> Option<IntKernel> {
+    match (format.kernel)(Cpu::at_most(level)) {
+        Some(Kernel::Int(kernel)) => Some(kernel),
+        _ => None,
+    }
+}
+
+/// The parts of a value: `scale * (v - offset) - min`.
+#[derive(Debug)]
+struct Parts {
+    row: usize,
+    col: usize,
+    v: f32,
+    scale: f32,
+    min: f32,
+}
+
+/// The values of a row of tiles.
+fn values(format: &Format, level: Level, rows: [&[u8]; ROWS], n_groups: usize) -> Vec<Parts> {
+    let Some(IntKernel { kind, unpack, .. }) = int_kernel(format, level) else {
+        return Vec::new();
     };
+    let mut out = Vec::new();
     let mut tile = Tile::new();
     // Numbers that a kernel leaves out of a tile must not be used.
     tile.scale.as_flattened_mut().as_flattened_mut().fill(f32::NAN);
-    tile.min.as_flattened_mut().as_flattened_mut().fill(f32::NAN);
+    tile.min.as_flattened_mut().fill(f32::NAN);
     for first in (0..n_groups).step_by(MAX_GROUPS) {
         tile.set_groups(MAX_GROUPS.min(n_groups - first));
         unpack(rows, first, &mut tile);
         for g in 0..tile.n_groups() {
             for (at, &v) in tile.v[g].iter().enumerate() {
                 let (row, col) = (at / 4 % ROWS, at / (4 * ROWS) * 4 + at % 4);
-                let half = if kind.whole_group { 0 } else { col / 16 };
-                let value = if kind.signed {
-                    f32::from(v as i8)
+                let half = if kind.halves { col / HALF } else { 0 };
+                let v = if kind.signed {
+                    i16::from(v as i8)
                 } else {
-                    f32::from(v)
+                    i16::from(v)
                 };
-                assert!(value.abs() <= f32::from(kind.max), "{} {value}", format.name);
-                let min = if kind.has_min { tile.min[g][half][row] } else { 0.0 };
-                f(
+                assert!(v.unsigned_abs() <= u16::from(kind.max), "{} {v}", format.name);
+                let scale = if kind.int_scales {
+                    let scale = tile.int_scale[g][half][row];
+                    assert_eq!(scale[0], scale[1]);
+                    if kind.offset > 0 {
+                        let lower = tile.lower[g][row][col / HALF];
+                        assert_eq!(lower, -i16::from(kind.offset) * scale[0], "{}", format.name);
+                    }
+                    tile.unit[row] * f32::from(scale[0])
+                } else {
+                    tile.scale[g][half][row]
+                };
+                let min = match kind.mins {
+                    Minima::None => 0.0,
+                    Minima::Float => tile.min[g][row],
+                    Minima::Int => tile.min_unit[row] * f32::from(tile.int_min[g][row][col / HALF]),
+                };
+                out.push(Parts {
                     row,
-                    (first + g) * GROUP + col,
-                    value,
-                    tile.scale[g][half][row],
+                    col: (first + g) * GROUP + col,
+                    v: f32::from(v - i16::from(kind.offset)),
+                    scale,
                     min,
-                );
+                });
             }
         }
     }
+    out
 }
 
 #[test]
-fn levels_agree_on_any_bytes() {
+fn levels_unpack_any_bytes_alike() {
     let mut random = Random::new(1);
     for format in formats() {
         let elems = format.geometry.block_elems.max(GROUP);
@@ -93,20 +122,19 @@ fn levels_agree_on_any_bytes() {
             for shift in [0, 1, 2, 3, 7, 16, 31] {
                 let rows = Rows::new(&mut random, n_blocks * block_bytes, shift);
                 let n_groups = n_blocks * elems / GROUP;
-                let mut expected = Vec::new();
-                each_value(format, Level::Portable, rows.rows(), n_groups, |r, c, v, s, m| {
-                    expected.push((r, c, v, s, m));
-                });
+                let expected = values(format, Level::Portable, rows.rows(), n_groups);
                 for &level in Level::ALL {
-                    let mut expected = expected.iter();
-                    each_value(format, level, rows.rows(), n_groups, |r, c, v, s, m| {
-                        let e = expected.next().expect("levels unpack as many values");
+                    let found = values(format, level, rows.rows(), n_groups);
+                    assert_eq!(found.len(), expected.len());
+                    for (f, e) in found.iter().zip(&expected) {
                         assert!(
-                            e.0 == r && e.1 == c && e.2 == v && same(e.3, s) && same(e.4, m),
-                            "{} {level:?} row {r} column {c}: {v} {s} {m}, not {e:?}",
+                            (f.row, f.col, f.v) == (e.row, e.col, e.v)
+                                && same(f.scale, e.scale)
+                                && same(f.min, e.min),
+                            "{} {level:?} {f:?}, not {e:?}",
                             format.name
                         );
-                    });
+                    }
                 }
             }
         }
@@ -122,23 +150,100 @@ fn tiles_hold_what_the_decoder_gives() {
         for _ in 0..20 {
             let rows = Rows::new(&mut random, n_bytes, 1);
             let decoded = rows.rows().map(|row| decode(format, row, n_cols));
-            each_value(
-                format,
-                Level::Avx2,
-                rows.rows(),
-                n_cols / GROUP,
-                |r, c, v, s, m| {
-                    let (found, expected) = (f64::from(s) * f64::from(v) - f64::from(m), decoded[r][c]);
-                    let size = (f64::from(s) * f64::from(v)).abs() + f64::from(m).abs();
-                    let close = (found - f64::from(expected)).abs() <= 2e-7 * size;
-                    let wild = !(found as f32).is_finite() && !expected.is_finite();
-                    assert!(
-                        close || wild,
-                        "{} row {r} column {c}: {found}, not {expected}",
-                        format.name
-                    );
-                },
-            );
+            for p in values(format, Level::Avx2, rows.rows(), n_cols / GROUP) {
+                let product = f64::from(p.scale) * f64::from(p.v);
+                let (found, expected) = (product - f64::from(p.min), decoded[p.row][p.col]);
+                let size = product.abs() + f64::from(p.min).abs();
+                let close = (found - f64::from(expected)).abs() <= 4e-7 * size;
+                let wild = !(found as f32).is_finite() && !expected.is_finite();
+                assert!(close || wild, "{} {p:?}, not {expected}", format.name);
+            }
+        }
+    }
+}
+
+/// `n` random columns, as they are and laid out for kernels, in exact-length allocations.
+struct Quantized {
+    n: usize,
+    q: Vec<i8>,
+    scales: Vec<GroupScale>,
+}
+
+impl Quantized {
+    fn new(random: &mut Random, n: usize, n_groups: usize) -> Self {
+        let mut q = vec![0; n * n_groups * GROUP];
+        let mut scales = vec![GroupScale::default(); n * n_groups];
+        for c in 0..n {
+            let x: Vec<f32> = (0..n_groups * GROUP).map(|_| random.normal()).collect();
+            let mut one = (vec![0; x.len()], vec![GroupScale::default(); n_groups]);
+            quantize(Cpu::best(), &x, &mut one.0, &mut one.1);
+            for (i, four) in one.0.chunks(4).enumerate() {
+                q[(i * n + c) * 4..][..4].copy_from_slice(four);
+            }
+            for (g, scale) in one.1.into_iter().enumerate() {
+                scales[g * n + c] = scale;
+            }
+        }
+        Self { n, q, scales }
+    }
+
+    fn groups(&self, groups: std::ops::Range<usize>) -> Columns<'_> {
+        let groups = groups.start * self.n..groups.end * self.n;
+        Columns {
+            q: &self.q[groups.start * GROUP..groups.end * GROUP],
+            scales: &self.scales[groups],
+        }
+    }
+}
+
+/// Tile after tile.
+fn by_tiles(kernel: &IntKernel, rows: [&[u8]; ROWS], x: &Quantized) -> Vec<[f32; ROWS]> {
+    let (mut tile, mut acc) = (Tile::new(), vec![[0.5; ROWS]; x.n]);
+    let n_groups = x.scales.len() / x.n;
+    for first in (0..n_groups).step_by(MAX_GROUPS) {
+        let n = MAX_GROUPS.min(n_groups - first);
+        tile.set_groups(n);
+        (kernel.unpack)(rows, first, &mut tile);
+        (kernel.multiply)(&tile, x.groups(first..first + n), &mut acc);
+    }
+    acc
+}
+
+fn assert_same(a: &[[f32; ROWS]], b: &[[f32; ROWS]], what: &str) {
+    let equal = a
+        .as_flattened()
+        .iter()
+        .zip(b.as_flattened())
+        .all(|(a, b)| same(*a, *b));
+    assert!(equal, "{what}: {a:?}, not {b:?}");
+}
+
+#[test]
+fn levels_multiply_any_bytes_alike() {
+    let mut random = Random::new(4);
+    for format in formats() {
+        let elems = format.geometry.block_elems.max(GROUP);
+        let block_bytes = format.geometry.row_bytes(elems as u64).expect("whole blocks") as usize;
+        for n_blocks in [1, 2, 5, 9] {
+            let rows = Rows::new(&mut random, n_blocks * block_bytes, n_blocks);
+            for n in [1, 2, MAX_COLUMNS] {
+                let x = Quantized::new(&mut random, n, n_blocks * elems / GROUP);
+                let Some(portable) = int_kernel(format, Level::Portable) else {
+                    continue;
+                };
+                let expected = by_tiles(&portable, rows.rows(), &x);
+                for &level in Level::ALL {
+                    let kernel = int_kernel(format, level).expect("as at the portable level");
+                    let what = format!("{} {level:?} {n_blocks} blocks, {n} columns", format.name);
+                    assert_same(&by_tiles(&kernel, rows.rows(), &x), &expected, &what);
+                    if n == 1 {
+                        let mut acc = [[0.5; ROWS]];
+                        let all = x.groups(0..x.scales.len());
+                        (kernel.dot)(rows.rows(), &[], all, &mut Tile::new(), &mut acc[0]);
+                        assert_same(&acc, &expected, &what);
+                    }
+                }
+            }
         }
     }
 }
@@ -159,9 +264,9 @@ fn panels_hold_what_the_decoder_gives() {
                     let mut panel = Panel::new();
                     panel.set_cols(n_cols - first_col);
                     unpack(rows.rows(), first_col, &mut panel);
-                    for (i, lanes) in panel.v[..panel.n_cols()].iter().enumerate() {
-                        for r in 0..ROWS {
-                            let (found, expected) = (lanes[r], decoded[r][first_col + i]);
+                    for (row, decoded) in panel.v.iter().zip(&decoded) {
+                        let n = panel.n_cols();
+                        for (&found, &expected) in row[..n].iter().zip(&decoded[first_col..]) {
                             assert!(
                                 same(found, expected),
                                 "{} {level:?} {found} {expected}",

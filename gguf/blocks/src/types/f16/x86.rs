@@ -2,9 +2,11 @@
 
 #![expect(unsafe_code, reason = "entry into code compiled for AVX2")]
 
+use std::arch::x86_64::_mm256_cvtph_ps;
+
 use crate::half_bulk::f16_to_f32;
 use crate::tile::{Panel, ROWS};
-use crate::x86::{high_halves, low_halves, store_rows, unpack_pieces};
+use crate::x86::{load16, unpack_eights};
 
 /// Unpacks at [`crate::Level::Avx2`].
 pub(super) fn unpack(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel) {
@@ -15,10 +17,7 @@ pub(super) fn unpack(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel) {
 #[target_feature(enable = "avx2,f16c")]
 fn unpack_avx2(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel) {
     let value = |b| f16_to_f32(u16::from_le_bytes(b));
-    unpack_pieces(rows, first_col, panel, value, |out: &mut [[f32; ROWS]; 8], v| {
-        for (out, v) in out.as_chunks_mut::<2>().0.iter_mut().zip(v) {
-            store_rows(&mut out[0], low_halves(v));
-            store_rows(&mut out[1], high_halves(v));
-        }
+    unpack_eights(rows, first_col, panel, value, |b: &[u8; 16]| {
+        _mm256_cvtph_ps(load16(b))
     });
 }

@@ -5,7 +5,7 @@
 use std::arch::x86_64::_mm256_castsi256_ps;
 
 use crate::tile::{Panel, ROWS};
-use crate::x86::{store_rows, unpack_pieces};
+use crate::x86::{load32, unpack_eights};
 
 /// Unpacks at [`crate::Level::Avx2`].
 pub(super) fn unpack(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel) {
@@ -15,15 +15,7 @@ pub(super) fn unpack(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel) {
 
 #[target_feature(enable = "avx2,f16c")]
 fn unpack_avx2(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel) {
-    unpack_pieces(
-        rows,
-        first_col,
-        panel,
-        f32::from_le_bytes,
-        |out: &mut [[f32; ROWS]; 4], v| {
-            for (out, v) in out.iter_mut().zip(v) {
-                store_rows(out, _mm256_castsi256_ps(v));
-            }
-        },
-    );
+    unpack_eights(rows, first_col, panel, f32::from_le_bytes, |b: &[u8; 32]| {
+        _mm256_castsi256_ps(load32(b))
+    });
 }

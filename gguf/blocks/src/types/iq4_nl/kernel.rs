@@ -1,31 +1,28 @@
-//! Kernels of `IQ4_NL`: portable at every level.
+//! Groups of `IQ4_NL` for products.
 
 use super::IQ4NL;
 use crate::iq4::LEVELS;
-use crate::kernel::{Group, GroupedBlock, Kernel, unpack};
+use crate::kernel::{Group, IntBlock, Mins, Scales};
 use crate::packing::from_nibbles;
 use crate::rows::half;
-use crate::tile::TileKind;
+use crate::tile::{Minima, TileKind};
 
-/// The kernels.
-pub(super) const KERNEL: Kernel = Kernel::Int {
-    unpack: unpack::<IQ4NL>,
-    kind: TileKind {
+impl IntBlock for IQ4NL {
+    const GROUPS: usize = 1;
+    const KIND: TileKind = TileKind {
         signed: true,
         max: 127,
-        whole_group: true,
-        has_min: false,
-    },
-};
+        offset: 0,
+        halves: false,
+        int_scales: false,
+        mins: Minima::None,
+    };
 
-impl GroupedBlock for IQ4NL {
-    const GROUPS: usize = 1;
-
-    fn group(&self, _g: usize) -> Group {
+    fn group(&self, _: usize) -> Group {
         Group {
             v: from_nibbles(&self.qs).map(|q| LEVELS[usize::from(q)] as u8),
-            scale: [half(self.d); 2],
-            min: [0.0; 2],
+            scales: Scales::Float([half(self.d); 2]),
+            mins: Mins::None,
         }
     }
 }

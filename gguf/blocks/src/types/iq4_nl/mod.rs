@@ -1,6 +1,8 @@
 //! `IQ4_NL`: 32 values as `d · LEVELS[q]` with sixteen levels that are denser near zero.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -33,7 +35,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<IQ4NL>),
     encode_cost: 120,
     check,
-    kernel: |_| Some(kernel::KERNEL),
+    kernel: |cpu| Some(crate::kernel::kernel::<IQ4NL>(cpu)),
     doc: "16 uneven levels with one scale for 32 values",
     ..Format::MAINLINE
 };

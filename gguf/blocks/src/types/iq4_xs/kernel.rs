@@ -1,30 +1,32 @@
-//! Kernels of `IQ4_XS`: portable at every level.
+//! Groups of `IQ4_XS` for products.
 
 use super::IQ4XS;
 use crate::iq4::LEVELS;
-use crate::kernel::{Group, GroupedBlock, Kernel, unpack};
+use crate::kernel::{Group, IntBlock, Mins, Scales};
 use crate::packing::from_nibbles;
-use crate::tile::TileKind;
+use crate::rows::half;
+use crate::tile::{Minima, TileKind};
 
-/// The kernels.
-pub(super) const KERNEL: Kernel = Kernel::Int {
-    unpack: unpack::<IQ4XS>,
-    kind: TileKind {
+impl IntBlock for IQ4XS {
+    const GROUPS: usize = 8;
+    const KIND: TileKind = TileKind {
         signed: true,
         max: 127,
-        whole_group: true,
-        has_min: false,
-    },
-};
-
-impl GroupedBlock for IQ4XS {
-    const GROUPS: usize = 8;
+        offset: 0,
+        halves: false,
+        int_scales: true,
+        mins: Minima::None,
+    };
 
     fn group(&self, g: usize) -> Group {
         Group {
             v: from_nibbles(&self.qs[g]).map(|q| LEVELS[usize::from(q)] as u8),
-            scale: [self.sub_scales()[g]; 2],
-            min: [0.0; 2],
+            scales: Scales::Int([self.sub_scale(g); 2]),
+            mins: Mins::None,
         }
+    }
+
+    fn units(&self) -> [f32; 2] {
+        [half(self.d), 0.0]
     }
 }

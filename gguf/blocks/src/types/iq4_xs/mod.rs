@@ -2,6 +2,8 @@
 //! sixteen levels that are denser near zero.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -34,12 +36,14 @@ impl IQ4XS {
     #[inline]
     fn sub_scales(&self) -> [f32; 8] {
         let d = half(self.d);
-        let high = u16::from_le_bytes(self.scales_h);
-        std::array::from_fn(|k| {
-            let low = self.scales_l[k / 2] >> (k % 2 * 4) & 15;
-            let scale = i16::from(low) | ((high >> (2 * k) & 3) << 4) as i16;
-            d * f32::from(scale - 32)
-        })
+        std::array::from_fn(|k| d * f32::from(self.sub_scale(k)))
+    }
+
+    /// Scale `k` in the block's unit: six bits.
+    fn sub_scale(&self, k: usize) -> i8 {
+        let low = self.scales_l[k / 2] >> (k % 2 * 4) & 15;
+        let high = u16::from_le_bytes(self.scales_h) >> (2 * k) & 3;
+        (low | (high << 4) as u8) as i8 - 32
     }
 }
 
@@ -52,7 +56,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<IQ4XS>),
     encode_cost: 128,
     check,
-    kernel: |_| Some(kernel::KERNEL),
+    kernel: |cpu| Some(crate::kernel::kernel::<IQ4XS>(cpu)),
     doc: "16 uneven levels; 6-bit scales for 32 values each",
     ..Format::MAINLINE
 };

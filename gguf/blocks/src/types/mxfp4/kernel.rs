@@ -1,29 +1,26 @@
-//! Kernels of `MXFP4`: portable at every level.
+//! Groups of `MXFP4` for products.
 
 use super::{MXFP4, half_scale};
-use crate::kernel::{Group, GroupedBlock, Kernel, unpack};
-use crate::packing::{DOUBLED_FP4, from_nibbles};
-use crate::tile::TileKind;
+use crate::kernel::{Group, IntBlock, Mins, Scales};
+use crate::packing::{FP4_OFFSET, LIFTED_FP4, from_nibbles};
+use crate::tile::{Minima, TileKind};
 
-/// The kernels.
-pub(super) const KERNEL: Kernel = Kernel::Int {
-    unpack: unpack::<MXFP4>,
-    kind: TileKind {
-        signed: true,
-        max: 12,
-        whole_group: true,
-        has_min: false,
-    },
-};
-
-impl GroupedBlock for MXFP4 {
+impl IntBlock for MXFP4 {
     const GROUPS: usize = 1;
+    const KIND: TileKind = TileKind {
+        signed: false,
+        max: 2 * FP4_OFFSET,
+        offset: FP4_OFFSET,
+        halves: false,
+        int_scales: false,
+        mins: Minima::None,
+    };
 
-    fn group(&self, _g: usize) -> Group {
+    fn group(&self, _: usize) -> Group {
         Group {
-            v: from_nibbles(&self.qs).map(|q| DOUBLED_FP4[usize::from(q)] as u8),
-            scale: [half_scale(self.e); 2],
-            min: [0.0; 2],
+            v: from_nibbles(&self.qs).map(|q| LIFTED_FP4[usize::from(q)] as u8),
+            scales: Scales::Float([half_scale(self.e); 2]),
+            mins: Mins::None,
         }
     }
 }

@@ -2,6 +2,8 @@
 //! changes nothing.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -32,7 +34,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<MXFP4>),
     encode_cost: 9,
     check,
-    kernel: |_| Some(kernel::KERNEL),
+    kernel: |cpu| Some(crate::kernel::kernel::<MXFP4>(cpu)),
     doc: "4-bit floats with a power of two for 32 values",
     ..Format::MAINLINE
 };

@@ -1,6 +1,10 @@
 //! `NVFP4`: 64 four-bit floats (1 sign, 2 exponent, 1 mantissa bit) with an 8-bit float as scale for 16 each. The
 //! scale of the whole tensor is another tensor, which the model multiplies with. Importance changes nothing.
 
+mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::packing::{DOUBLED_FP4, nearest_fp4};
@@ -30,6 +34,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<NVFP4>),
     encode_cost: 133,
     check,
+    kernel: |cpu| Some(crate::kernel::kernel::<NVFP4>(cpu)),
     doc: "4-bit floats; 8-bit float scales for 16 values each",
     ..Format::MAINLINE
 };

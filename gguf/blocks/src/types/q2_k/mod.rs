@@ -38,7 +38,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<Q2K>),
     encode_cost: 227,
     check,
-    kernel: |cpu| Some(kernel::kernel(cpu)),
+    kernel: |cpu| Some(crate::kernel::kernel::<Q2K>(cpu)),
     doc: "2-bit integers; 4-bit scales and minima for 16 values each",
     ..Format::MAINLINE
 };

@@ -1,57 +1,43 @@
-//! AVX2 kernel of `Q2_K`.
+//! Unpacking of `Q2_K` at level AVX2.
 
-#![expect(unsafe_code, reason = "entry into code compiled for AVX2")]
+#![expect(unsafe_code, reason = "a trait of code compiled for AVX2")]
 
-use std::arch::x86_64::{
-    _mm256_and_si256, _mm256_cvtepi32_ps, _mm256_mul_ps, _mm256_set1_epi8, _mm256_set1_epi32,
-    _mm256_srli_epi32,
-};
+use std::arch::x86_64::{_mm256_and_si256, _mm256_set1_epi8};
 
 use super::Q2K;
-use crate::kernel::{blocks, nth};
-use crate::tile::{ROWS, Tile};
-use crate::x86::{byte_bits, columns, dwords, high_halves, low_halves, set_chunk, shift_right, store_rows};
+use crate::kernel::each;
+use crate::kernel::x86::{Target, Unpack};
+use crate::tile::ROWS;
+use crate::x86::{
+    byte_twice, columns, dwords, eight, high_halves, high_nibbles, low_halves, low_nibbles, pair,
+    shift_right, store_pairs, store_rows,
+};
 
-/// Unpacks at [`crate::Level::Avx2`].
-pub(super) fn unpack(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Tile) {
-    // SAFETY: only `kernel` hands this function out, for a `Cpu` that has AVX2 and F16C.
-    unsafe { unpack_avx2(blocks(rows, first_group, tile.n_groups()), tile) }
-}
-
-#[target_feature(enable = "avx2,f16c")]
-fn unpack_avx2(rows: [&[Q2K]; ROWS], tile: &mut Tile) {
-    // A tile holds one super-block or none.
-    if tile.n_groups() == 0 {
-        return;
-    }
-    let blocks = nth(rows, 0);
-    let three = _mm256_set1_epi8(3);
-    for piece in 0..4 {
-        let (half, first_chunk) = (piece / 2, 4 * (piece % 2));
-        let v = columns(blocks, |b| &b.qs.as_chunks::<16>().0[piece]);
-        for (chunk, v) in v.into_iter().enumerate() {
-            for group in 0..4 {
-                let v = _mm256_and_si256(shift_right(v, 2 * group), three);
-                set_chunk(tile, 4 * half + group, first_chunk + chunk, v);
-            }
+impl Unpack for Q2K {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn unpack<const DOT: bool>(rows: [&Self; ROWS], first: usize, out: &mut Target<'_, Self, DOT>) {
+        let scales = columns(rows, |b| &b.scales);
+        for g in 0..8 {
+            let (scale, min) = (low_nibbles(scales[g / 2]), high_nibbles(scales[g / 2]));
+            let (low, high) = (g % 2 * 2, g % 2 * 2 + 1);
+            out.set_int_scales(first + g, byte_twice(scale, low), byte_twice(scale, high));
+            store_pairs(
+                &mut out.tile().int_min[first + g],
+                pair(byte_twice(min, low), byte_twice(min, high)),
+            );
         }
-    }
-    let units = dwords(blocks, |b| [b.d[0], b.d[1], b.dmin[0], b.dmin[1]]);
-    let (d, dmin) = (low_halves(units), high_halves(units));
-    for (i, v) in columns(blocks, |b| &b.scales).into_iter().enumerate() {
-        for k in 0..4 {
-            let (group, half) = (2 * i + k / 2, k % 2);
-            let byte = byte_bits(v, k);
-            let scale = _mm256_and_si256(byte, _mm256_set1_epi32(15));
-            let min = _mm256_srli_epi32::<4>(byte);
-            store_rows(
-                &mut tile.scale[group][half],
-                _mm256_mul_ps(d, _mm256_cvtepi32_ps(scale)),
-            );
-            store_rows(
-                &mut tile.min[group][half],
-                _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(min)),
-            );
+        let units = dwords(rows, |b| [b.d[0], b.d[1], b.dmin[0], b.dmin[1]]);
+        store_rows(&mut out.tile().unit, low_halves(units));
+        store_rows(&mut out.tile().min_unit, high_halves(units));
+        let three = _mm256_set1_epi8(3);
+        for half in 0..2 {
+            let piece = |i: usize| columns(rows, |b| &b.qs.as_chunks::<16>().0[2 * half + i]);
+            let v = eight(piece(0), piece(1));
+            for quarter in 0..4 {
+                let codes = each(v, |v| _mm256_and_si256(shift_right(v, 2 * quarter), three));
+                out.group(first + 4 * half + quarter, codes);
+            }
         }
     }
 }

@@ -38,7 +38,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<Q3K>),
     encode_cost: 61,
     check,
-    kernel: |cpu| Some(kernel::kernel(cpu)),
+    kernel: |cpu| Some(crate::kernel::kernel::<Q3K>(cpu)),
     doc: "3-bit integers; 6-bit scales for 16 values each",
     ..Format::MAINLINE
 };

@@ -1,40 +1,28 @@
-//! Kernels of `Q4_1`.
+//! Groups of `Q4_1` for products.
 
 use super::Q4_1;
-use crate::kernel::{Group, GroupedBlock, Kernel, UnpackTile, unpack};
+use crate::kernel::{Group, IntBlock, Mins, Scales};
 use crate::packing::from_nibbles;
 use crate::rows::half;
-use crate::tile::TileKind;
-use crate::{Cpu, Level};
+use crate::tile::{Minima, TileKind};
 
-/// The kernels at the level of `cpu`.
-pub(super) fn kernel(cpu: Cpu) -> Kernel {
-    let unpack: UnpackTile = match cpu.level() {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => super::x86::unpack,
-        _ => unpack::<Q4_1>,
-    };
-    Kernel::Int { unpack, kind: KIND }
-}
-
-const KIND: TileKind = TileKind {
-    signed: false,
-    max: 15,
-    whole_group: true,
-    has_min: true,
-};
-
-impl GroupedBlock for Q4_1 {
+impl IntBlock for Q4_1 {
     const GROUPS: usize = 1;
+    const KIND: TileKind = TileKind {
+        signed: false,
+        max: 15,
+        offset: 0,
+        halves: false,
+        int_scales: false,
+        mins: Minima::Float,
+    };
 
-    fn group(&self, _g: usize) -> Group {
-        let v = from_nibbles(&self.qs);
-        // The stored minimum is added.
-        let min = -half(self.m);
+    fn group(&self, _: usize) -> Group {
         Group {
-            v,
-            scale: [half(self.d); 2],
-            min: [min; 2],
+            v: from_nibbles(&self.qs),
+            scales: Scales::Float([half(self.d); 2]),
+            // The stored minimum is added.
+            mins: Mins::Float(-half(self.m)),
         }
     }
 }

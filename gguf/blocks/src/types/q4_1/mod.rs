@@ -35,7 +35,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<Q4_1>),
     encode_cost: 170,
     check,
-    kernel: |cpu| Some(kernel::kernel(cpu)),
+    kernel: |cpu| Some(crate::kernel::kernel::<Q4_1>(cpu)),
     doc: "4-bit integers with one scale and one minimum for 32 values",
     ..Format::MAINLINE
 };

@@ -1,40 +1,32 @@
-//! Kernels of `Q4_K`.
+//! Groups of `Q4_K` for products.
 
 use super::Q4K;
-use crate::kernel::{Group, GroupedBlock, Kernel, UnpackTile, unpack};
+use crate::kernel::{Group, IntBlock, Mins, Scales};
 use crate::rows::half;
-use crate::tile::TileKind;
-use crate::{Cpu, Level, six_bit};
+use crate::six_bit;
+use crate::tile::{Minima, TileKind};
 
-/// The kernels at the level of `cpu`.
-pub(super) fn kernel(cpu: Cpu) -> Kernel {
-    let unpack: UnpackTile = match cpu.level() {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => super::x86::unpack,
-        _ => unpack::<Q4K>,
-    };
-    Kernel::Int { unpack, kind: KIND }
-}
-
-const KIND: TileKind = TileKind {
-    signed: false,
-    max: 15,
-    whole_group: true,
-    has_min: true,
-};
-
-impl GroupedBlock for Q4K {
+impl IntBlock for Q4K {
     const GROUPS: usize = 8;
+    const KIND: TileKind = TileKind {
+        signed: false,
+        max: 15,
+        offset: 0,
+        halves: false,
+        int_scales: true,
+        mins: Minima::Float,
+    };
 
     fn group(&self, g: usize) -> Group {
         let (scales, mins) = six_bit::unpack(&self.scales);
-        let d = half(self.d);
-        let dmin = half(self.dmin);
-        let v = std::array::from_fn(|e| self.qs[32 * (g / 2) + e] >> (4 * (g % 2)) & 15);
         Group {
-            v,
-            scale: [d * f32::from(scales[g]); 2],
-            min: [dmin * f32::from(mins[g]); 2],
+            v: std::array::from_fn(|e| self.qs[32 * (g / 2) + e] >> (4 * (g % 2)) & 15),
+            scales: Scales::Int([scales[g] as i8; 2]),
+            mins: Mins::Float(half(self.dmin) * f32::from(mins[g])),
         }
+    }
+
+    fn units(&self) -> [f32; 2] {
+        [half(self.d), 0.0]
     }
 }

@@ -39,7 +39,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<Q4K>),
     encode_cost: 167,
     check,
-    kernel: |cpu| Some(kernel::kernel(cpu)),
+    kernel: |cpu| Some(crate::kernel::kernel::<Q4K>(cpu)),
     doc: "4-bit integers; 6-bit scales and minima for 32 values each",
     ..Format::MAINLINE
 };

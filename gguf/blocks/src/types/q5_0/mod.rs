@@ -35,7 +35,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<Q5_0>),
     encode_cost: 58,
     check,
-    kernel: |cpu| Some(kernel::kernel(cpu)),
+    kernel: |cpu| Some(crate::kernel::kernel::<Q5_0>(cpu)),
     doc: "5-bit integers with one scale for 32 values",
     ..Format::MAINLINE
 };

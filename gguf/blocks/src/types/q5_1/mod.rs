@@ -37,7 +37,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<Q5_1>),
     encode_cost: 154,
     check,
-    kernel: |cpu| Some(kernel::kernel(cpu)),
+    kernel: |cpu| Some(crate::kernel::kernel::<Q5_1>(cpu)),
     doc: "5-bit integers with one scale and one minimum for 32 values",
     ..Format::MAINLINE
 };

@@ -1,41 +1,36 @@
-//! Kernels of `Q5_K`.
+//! Groups of `Q5_K` for products.
 
 use super::Q5K;
-use crate::kernel::{Group, GroupedBlock, Kernel, UnpackTile, unpack};
+use crate::kernel::{Group, IntBlock, Mins, Scales};
 use crate::rows::half;
-use crate::tile::TileKind;
-use crate::{Cpu, Level, six_bit};
+use crate::six_bit;
+use crate::tile::{Minima, TileKind};
 
-/// The kernels at the level of `cpu`.
-pub(super) fn kernel(cpu: Cpu) -> Kernel {
-    let unpack: UnpackTile = match cpu.level() {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => super::x86::unpack,
-        _ => unpack::<Q5K>,
-    };
-    Kernel::Int { unpack, kind: KIND }
-}
-
-const KIND: TileKind = TileKind {
-    signed: false,
-    max: 31,
-    whole_group: true,
-    has_min: true,
-};
-
-impl GroupedBlock for Q5K {
+impl IntBlock for Q5K {
     const GROUPS: usize = 8;
+    const KIND: TileKind = TileKind {
+        signed: false,
+        max: 31,
+        offset: 0,
+        halves: false,
+        int_scales: true,
+        mins: Minima::Float,
+    };
 
     fn group(&self, g: usize) -> Group {
         let (scales, mins) = six_bit::unpack(&self.scales);
-        let d = half(self.d);
-        let dmin = half(self.dmin);
-        let low = |e: usize| self.qs[32 * (g / 2) + e] >> (4 * (g % 2)) & 15;
-        let v = std::array::from_fn(|e| low(e) | (self.qh[e] >> g & 1) << 4);
+        let v = std::array::from_fn(|e| {
+            let low = self.qs[32 * (g / 2) + e] >> (4 * (g % 2)) & 15;
+            low | (self.qh[e] >> g & 1) << 4
+        });
         Group {
             v,
-            scale: [d * f32::from(scales[g]); 2],
-            min: [dmin * f32::from(mins[g]); 2],
+            scales: Scales::Int([scales[g] as i8; 2]),
+            mins: Mins::Float(half(self.dmin) * f32::from(mins[g])),
         }
+    }
+
+    fn units(&self) -> [f32; 2] {
+        [half(self.d), 0.0]
     }
 }

@@ -41,7 +41,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<Q5K>),
     encode_cost: 167,
     check,
-    kernel: |cpu| Some(kernel::kernel(cpu)),
+    kernel: |cpu| Some(crate::kernel::kernel::<Q5K>(cpu)),
     doc: "5-bit integers; 6-bit scales and minima for 32 values each",
     ..Format::MAINLINE
 };

@@ -37,7 +37,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<Q6K>),
     encode_cost: 41,
     check,
-    kernel: |cpu| Some(kernel::kernel(cpu)),
+    kernel: |cpu| Some(crate::kernel::kernel::<Q6K>(cpu)),
     doc: "6-bit integers; 8-bit scales for 16 values each",
     ..Format::MAINLINE
 };

@@ -1,37 +1,26 @@
-//! Kernels of `Q8_0`.
+//! Groups of `Q8_0` for products.
 
 use super::Q8_0;
-use crate::kernel::{Group, GroupedBlock, Kernel, UnpackTile, unpack};
+use crate::kernel::{Group, IntBlock, Mins, Scales};
 use crate::rows::half;
-use crate::tile::TileKind;
-use crate::{Cpu, Level};
+use crate::tile::{Minima, TileKind};
 
-/// The kernels at the level of `cpu`.
-pub(super) fn kernel(cpu: Cpu) -> Kernel {
-    let unpack: UnpackTile = match cpu.level() {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => super::x86::unpack,
-        _ => unpack::<Q8_0>,
-    };
-    Kernel::Int { unpack, kind: KIND }
-}
-
-const KIND: TileKind = TileKind {
-    signed: true,
-    max: 128,
-    whole_group: true,
-    has_min: false,
-};
-
-impl GroupedBlock for Q8_0 {
+impl IntBlock for Q8_0 {
     const GROUPS: usize = 1;
+    const KIND: TileKind = TileKind {
+        signed: true,
+        max: 128,
+        offset: 0,
+        halves: false,
+        int_scales: false,
+        mins: Minima::None,
+    };
 
-    fn group(&self, _g: usize) -> Group {
-        let v = self.qs.map(|q| q as u8);
+    fn group(&self, _: usize) -> Group {
         Group {
-            v,
-            scale: [half(self.d); 2],
-            min: [0.0; 2],
+            v: self.qs.map(|q| q as u8),
+            scales: Scales::Float([half(self.d); 2]),
+            mins: Mins::None,
         }
     }
 }

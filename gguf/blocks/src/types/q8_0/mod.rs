@@ -33,7 +33,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<Q8_0>),
     encode_cost: 5,
     check,
-    kernel: |cpu| Some(kernel::kernel(cpu)),
+    kernel: |cpu| Some(crate::kernel::kernel::<Q8_0>(cpu)),
     doc: "8-bit integers with one scale for 32 values",
     ..Format::MAINLINE
 };

@@ -1,30 +1,30 @@
-//! Kernels of `TQ1_0`: portable at every level.
+//! Groups of `TQ1_0` for products.
 
 use super::{TQ1_0, unpack_trits};
-use crate::kernel::{Group, GroupedBlock, Kernel, unpack};
+use crate::kernel::{Group, IntBlock, Mins, Scales};
 use crate::rows::half;
-use crate::tile::TileKind;
+use crate::tile::{Minima, TileKind};
 
-/// The kernels.
-pub(super) const KERNEL: Kernel = Kernel::Int {
-    unpack: unpack::<TQ1_0>,
-    kind: TileKind {
-        signed: true,
-        max: 1,
-        whole_group: true,
-        has_min: false,
-    },
-};
-
-impl GroupedBlock for TQ1_0 {
+impl IntBlock for TQ1_0 {
     const GROUPS: usize = 8;
+    const KIND: TileKind = TileKind {
+        signed: false,
+        max: 2,
+        offset: 1,
+        halves: false,
+        int_scales: true,
+        mins: Minima::None,
+    };
 
     fn group(&self, g: usize) -> Group {
-        let trits = unpack_trits(self);
         Group {
-            v: trits.as_chunks::<32>().0[g].map(|t| t.wrapping_sub(1)),
-            scale: [half(self.d); 2],
-            min: [0.0; 2],
+            v: unpack_trits(self).as_chunks::<32>().0[g],
+            scales: Scales::Int([1; 2]),
+            mins: Mins::None,
         }
+    }
+
+    fn units(&self) -> [f32; 2] {
+        [half(self.d), 0.0]
     }
 }

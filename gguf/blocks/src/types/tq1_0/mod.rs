@@ -1,6 +1,8 @@
 //! `TQ1_0`: 256 values as `d · (t - 1)` with `t` in 0..=2, five to a byte. Importance changes nothing.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -35,7 +37,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<TQ1_0>),
     encode_cost: 5,
     check,
-    kernel: |_| Some(kernel::KERNEL),
+    kernel: |cpu| Some(crate::kernel::kernel::<TQ1_0>(cpu)),
     doc: "Ternary values, five in a byte, with one scale for 256 values",
     ..Format::MAINLINE
 };

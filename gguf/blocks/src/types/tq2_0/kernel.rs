@@ -1,30 +1,31 @@
-//! Kernels of `TQ2_0`: portable at every level.
+//! Groups of `TQ2_0` for products.
 
 use super::TQ2_0;
-use crate::kernel::{Group, GroupedBlock, Kernel, unpack};
+use crate::kernel::{Group, IntBlock, Mins, Scales};
 use crate::rows::half;
-use crate::tile::TileKind;
+use crate::tile::{Minima, TileKind};
 
-/// The kernels.
-pub(super) const KERNEL: Kernel = Kernel::Int {
-    unpack: unpack::<TQ2_0>,
-    kind: TileKind {
-        signed: true,
-        max: 2,
-        whole_group: true,
-        has_min: false,
-    },
-};
-
-impl GroupedBlock for TQ2_0 {
+impl IntBlock for TQ2_0 {
     const GROUPS: usize = 8;
+    const KIND: TileKind = TileKind {
+        signed: false,
+        max: 3,
+        offset: 1,
+        halves: false,
+        int_scales: true,
+        mins: Minima::None,
+    };
 
     fn group(&self, g: usize) -> Group {
-        let qs = &self.qs.as_chunks::<32>().0[g / 4];
+        let codes = &self.qs.as_chunks::<32>().0[g / 4];
         Group {
-            v: qs.map(|q| (q >> (2 * (g % 4)) & 3).wrapping_sub(1)),
-            scale: [half(self.d); 2],
-            min: [0.0; 2],
+            v: codes.map(|q| q >> (2 * (g % 4)) & 3),
+            scales: Scales::Int([1; 2]),
+            mins: Mins::None,
         }
+    }
+
+    fn units(&self) -> [f32; 2] {
+        [half(self.d), 0.0]
     }
 }

@@ -1,6 +1,8 @@
 //! `TQ2_0`: 256 values as `d · (q - 1)` with `q` in 0..=2, two bits each. Importance changes nothing.
 
 mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -30,7 +32,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<TQ2_0>),
     encode_cost: 4,
     check,
-    kernel: |_| Some(kernel::KERNEL),
+    kernel: |cpu| Some(crate::kernel::kernel::<TQ2_0>(cpu)),
     doc: "Ternary values in 2 bits with one scale for 256 values",
     ..Format::MAINLINE
 };

@@ -1,0 +1,209 @@
+//! What a type offers to matrix products.
+//!
+//! A type gives either integer kernels (its values are multiplied as integers with quantized activations) or float
+//! kernels (its values become f32 and meet f32 activations, which a type may have rounded first).
+//!
+//! # Integer products
+//! In each group of 32 columns a weight is `s * (v - offset) - m` with a small integer `v`; [`TileKind`] says which
+//! parts a type has. A type supplies the unpacking of eight rows; the loops over it are written once for each level:
+//! [`IntKernel::dot`] multiplies with one column as it unpacks, and [`IntKernel::multiply`] takes up to
+//! [`MAX_COLUMNS`] columns against a [`Tile`] that [`IntKernel::unpack`] filled. What they compute is, for one row and
+//! one column, in this order, with `d` and `sum` those of the column's group:
+//!
+//! - types with integer scales, whose tile is one super-block with the units `D` and `M`: `t = 0`; for each group
+//!   `t = fma(i, d, t)` with the whole number `i`, the sum over both halves of `s * sum((v - offset) * q)`; then
+//!   `acc = fma(D, t, acc)`. Then minima: f32 ones of each group as `acc = fma(-m, sum, acc)`; integer ones of each
+//!   half as `t = 0`, for each group `t = fma(i, d, t)` with `i` the sum over both halves of `m * sum(q)`, and
+//!   `acc = fma(-M, t, acc)`.
+//! - types with float scales: for each group, or for each half if halves have scales of their own,
+//!   `acc = fma(i, s * d, acc)` with `i = sum((v - offset) * q)`; behind a group its minimum,
+//!   `acc = fma(-m, sum, acc)`.
+//!
+//! `fma` rounds once. Sums of whole numbers are exact, so that a level may add them in any order, and rows and columns
+//! never meet: every level, and any number of columns, gives the same bits, and tests compare with `==`.
+
+mod portable;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86;
+
+use zerocopy::FromBytes;
+
+use crate::activation::GroupScale;
+use crate::rows::Stored;
+use crate::tile::{GROUP, Panel, ROWS, Tile, TileKind};
+use crate::{Cpu, Level};
+
+/// Columns that [`IntKernel::multiply`] takes at once, at most: 1, 2 or this many.
+pub const MAX_COLUMNS: usize = 4;
+
+/// Quantized columns that are multiplied together.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns<'a> {
+    /// The values: of each group, of each four rows of it, four bytes of each column.
+    pub q: &'a [i8],
+    /// Scales: of each group, those of each column.
+    pub scales: &'a [GroupScale],
+}
+
+/// Unpacks groups `first_group .. first_group + tile.n_groups()` (32 columns each) of 8 rows into `tile`.
+/// `rows[i]` is the whole stored row `i`; a short last panel repeats its last row. The groups must be whole
+/// blocks.
+pub type UnpackTile = fn(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Tile);
+
+/// `acc[r] += rows[r] . x` over whole rows for one column. `ahead` is memory that will be read next, as many bytes
+/// as the rows have, or fewer.
+pub type Dot = fn(rows: [&[u8]; ROWS], ahead: &[u8], x: Columns<'_>, tile: &mut Tile, acc: &mut [f32; ROWS]);
+
+/// `acc[c][r] += tile row r . column c` over the groups of the tile; `x` holds just these, of `acc.len()` columns.
+pub type Multiply = fn(tile: &Tile, x: Columns<'_>, acc: &mut [[f32; ROWS]]);
+
+/// Unpacks columns `first_col .. first_col + panel.n_cols()` of 8 rows into `panel`. `rows[i]` is the whole
+/// stored row `i`; a short last panel repeats its last row.
+pub type UnpackPanel = fn(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel);
+
+/// Rounds activations to the precision of the weights they meet; both slices have one length.
+pub type RoundActivations = fn(x: &[f32], rounded: &mut [f32]);
+
+/// Integer products of one type at one level.
+#[derive(Clone, Copy, Debug)]
+pub struct IntKernel {
+    /// What the tile's numbers look like.
+    pub kind: TileKind,
+    /// Eight rows into a tile.
+    pub unpack: UnpackTile,
+    /// Whole rows with one column.
+    pub dot: Dot,
+    /// A tile with some columns.
+    pub multiply: Multiply,
+}
+
+/// The kernels of one type at one level.
+#[derive(Clone, Copy, Debug)]
+pub enum Kernel {
+    /// Integer products with Q8 activations.
+    Int(IntKernel),
+    /// Float products with f32 activations.
+    Float {
+        /// Eight rows into a panel.
+        unpack: UnpackPanel,
+        /// What activations are rounded to in front of the product, where the reference does so.
+        round: Option<RoundActivations>,
+    },
+}
+
+/// The scales of both halves of a group; where they share one, the first counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scales {
+    Int([i8; 2]),
+    Float([f32; 2]),
+}
+
+/// The minima of a group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mins {
+    None,
+    /// Of the whole group.
+    Float(f32),
+    /// Of each half, in the block's unit.
+    Int([u8; 2]),
+}
+
+/// One row's group of 32 values.
+pub(crate) struct Group {
+    pub(crate) v: [u8; GROUP],
+    pub(crate) scales: Scales,
+    pub(crate) mins: Mins,
+}
+
+/// A block of an integer type.
+pub(crate) trait IntBlock: Stored {
+    /// Groups of 32 values in a block: 8 for types with integer scales.
+    const GROUPS: usize;
+    /// What its groups look like.
+    const KIND: TileKind;
+
+    /// Group `g` of the block.
+    fn group(&self, g: usize) -> Group;
+
+    /// The units of integer scales and integer minima.
+    fn units(&self) -> [f32; 2] {
+        [0.0; 2]
+    }
+}
+
+/// The kernels of a type whose unpacking is written for each level.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn kernel<B: x86::Unpack>(cpu: Cpu) -> Kernel {
+    Kernel::Int(match cpu.level() {
+        Level::Avx2 => x86::kernel::<B>(),
+        _ => portable::kernel::<B>(),
+    })
+}
+
+/// The kernels of a type whose unpacking is written for each level.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn kernel<B: IntBlock>(_: Cpu) -> Kernel {
+    Kernel::Int(portable::kernel::<B>())
+}
+
+/// `map` for eight of something that is compiled into its caller, which that of arrays is not.
+#[inline(always)]
+pub(crate) fn each<T, U>(rows: [T; ROWS], f: impl Fn(T) -> U) -> [U; ROWS] {
+    let [a, b, c, d, e, g, h, i] = rows;
+    [f(a), f(b), f(c), f(d), f(e), f(g), f(h), f(i)]
+}
+
+/// The same with the numbers of the eight.
+#[inline(always)]
+pub(crate) fn each_of<U>(f: impl Fn(usize) -> U) -> [U; ROWS] {
+    [f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)]
+}
+
+/// The blocks of each row that hold the groups to unpack; the check of all lengths is here, once a row.
+#[inline]
+fn blocks<B: IntBlock>(rows: [&[u8]; ROWS], first_group: usize, n_groups: usize) -> [&[B]; ROWS] {
+    let whole = first_group.is_multiple_of(B::GROUPS) && n_groups.is_multiple_of(B::GROUPS);
+    assert!(whole, "groups {first_group} + {n_groups} are not whole blocks");
+    let (first, n) = (first_group / B::GROUPS, n_groups / B::GROUPS);
+    let bytes = first * size_of::<B>()..(first + n) * size_of::<B>();
+    each(rows, |row| {
+        <[B]>::ref_from_bytes_with_elems(&row[bytes.clone()], n)
+            .expect("the range has the bytes of `n` blocks")
+    })
+}
+
+/// Block `i` of each row.
+// Closures of functions with target features do not end up inside `map`, so those call this.
+#[inline]
+fn nth<B>(rows: [&[B]; ROWS], i: usize) -> [&B; ROWS] {
+    each(rows, |row| &row[i])
+}
+
+/// Unpacks a float type of `N` bytes a value: the portable kernel of those.
+pub(crate) fn unpack_floats<const N: usize>(
+    rows: [&[u8]; ROWS],
+    first_col: usize,
+    panel: &mut Panel,
+    value: impl Fn([u8; N]) -> f32,
+) {
+    let n_cols = panel.n_cols();
+    for (row, out) in rows.into_iter().zip(&mut panel.v) {
+        let (values, _) = row[first_col * N..(first_col + n_cols) * N].as_chunks::<N>();
+        for (out, bytes) in out.iter_mut().zip(values) {
+            *out = value(*bytes);
+        }
+    }
+}
+
+/// The groups of columns that a kernel works on; the check of all lengths is here.
+fn check_columns(x: &Columns<'_>, n_groups: usize, n: usize) {
+    assert!(
+        x.q.len() == n_groups * GROUP * n && x.scales.len() == n_groups * n,
+        "{n} columns of {n_groups} groups have {} values and {} scales",
+        x.q.len(),
+        x.scales.len()
+    );
+}
+
+#[cfg(test)]
+mod tests;
