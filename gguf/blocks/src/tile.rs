@@ -30,12 +30,10 @@ pub enum Minima {
 /// What the numbers of a type's tiles look like. Parts that a kind does not have are not filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileKind {
-    /// Whether `v` is signed or unsigned.
-    pub signed: bool,
-    /// The largest magnitude of `v`, at most 128 for signed and 127 for unsigned ones; kernels choose how far they
-    /// can add in 16 bits from it.
+    /// The largest `v`; kernels choose how far they can add in 16 bits from it. Values above 127 lie in the tile as
+    /// two times four bits, because products of whole bytes do not fit.
     pub max: u8,
-    /// What unsigned values are to be lowered by.
+    /// What values are to be lowered by.
     pub offset: u8,
     /// Whether halves of a group have scales of their own.
     pub halves: bool,
@@ -45,12 +43,21 @@ pub struct TileKind {
     pub mins: Minima,
 }
 
+impl TileKind {
+    /// Whether values lie in the tile as two times four bits.
+    pub const fn wide(&self) -> bool {
+        self.max > 127
+    }
+}
+
 /// Up to [`MAX_GROUPS`] groups of 32 columns of 8 rows.
 #[repr(C, align(64))]
 #[derive(Clone, Debug)]
 pub struct Tile {
-    /// Values: see the module's text for the order. Signed ones are stored as their two's complement.
+    /// Values, or their low four bits: see the module's text for the order.
     pub v: [[u8; GROUP * ROWS]; MAX_GROUPS],
+    /// The high four bits of values of wide kinds.
+    pub high: [[u8; GROUP * ROWS]; MAX_GROUPS],
     /// Float scales: `[group][half][row]`.
     pub scale: [[[f32; ROWS]; 2]; MAX_GROUPS],
     /// Integer scales: `[group][half][row]`, each twice, as pairs of 16 bits are multiplied with them.
@@ -74,6 +81,7 @@ impl Tile {
     pub fn new() -> Box<Self> {
         Box::new(Self {
             v: [[0; GROUP * ROWS]; MAX_GROUPS],
+            high: [[0; GROUP * ROWS]; MAX_GROUPS],
             scale: [[[0.0; ROWS]; 2]; MAX_GROUPS],
             int_scale: [[[[0; 2]; ROWS]; 2]; MAX_GROUPS],
             lower: [[[0; 2]; ROWS]; MAX_GROUPS],
@@ -97,10 +105,15 @@ impl Tile {
     }
 
     /// Stores one row's group of values.
-    pub(crate) fn set_values(&mut self, group: usize, row: usize, v: &[u8; GROUP]) {
+    pub(crate) fn set_values(&mut self, kind: &TileKind, group: usize, row: usize, v: &[u8; GROUP]) {
         for (chunk, four) in v.as_chunks::<4>().0.iter().enumerate() {
             let at = (chunk * ROWS + row) * 4;
-            self.v[group][at..at + 4].copy_from_slice(four);
+            let (low, high) = (&mut self.v[group][at..at + 4], &mut self.high[group][at..at + 4]);
+            low.copy_from_slice(four);
+            if kind.wide() {
+                high.copy_from_slice(&four.map(|v| v >> 4));
+                low.copy_from_slice(&four.map(|v| v & 15));
+            }
         }
     }
 

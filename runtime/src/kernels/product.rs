@@ -17,6 +17,9 @@ use crate::session::Compute;
 /// Work of a task, in units of about a nanosecond: well above what handing it to another thread costs.
 const TASK: usize = 30_000;
 
+/// Panels of eight rows that are worked on together.
+const PANELS: usize = 4;
+
 /// How the rows of a weight become tiles or panels.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Path {
@@ -118,102 +121,127 @@ impl Product<'_> {
         );
     }
 
-    /// The same on this thread, eight rows at a time.
+    /// The same on this thread, some panels of eight rows at a time, so that parts of the activations are used more
+    /// than once while they are near, and results are written in whole lines of the caches.
     fn panels(&self, mat: usize, first_row: usize, mut y: GridMut<'_>) {
-        let source = &self.source[self.group_starts[mat]..self.group_starts[mat + 1]];
+        let pairs = self.group_starts[mat]..self.group_starts[mat + 1];
         let n_rows = y.n_cols();
         SCRATCH.with_borrow_mut(|scratch| {
-            scratch
-                .acc
-                .resize(source.len().max(scratch.acc.len()), [0.0; ROWS]);
-            for first in (0..n_rows).step_by(ROWS) {
-                let row = |i: usize| mat * self.w.n_rows + first_row + (first + i).min(n_rows - 1);
-                let n = ROWS.min(n_rows - first);
-                scratch.acc[..source.len()].fill([0.0; ROWS]);
-                let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
-                for (i, bytes) in rows.iter_mut().enumerate() {
-                    *bytes = &self.w.bytes[row(i) * self.row_bytes..][..self.row_bytes];
-                }
-                match self.path {
-                    Path::WholeRows => self.whole_rows(row(0)..row(0) + n, source, scratch),
-                    Path::Kernel(Kernel::Int(kernel)) => {
-                        let pairs = self.group_starts[mat]..self.group_starts[mat + 1];
-                        self.int_panel(kernel, row(0), rows, pairs, scratch);
-                    }
-                    _ => self.float_panel(row(0), rows, source, scratch),
-                }
-                for (pair, acc) in scratch.acc[..source.len()].iter().enumerate() {
+            let n_sums = PANELS * pairs.len();
+            scratch.acc.resize(n_sums.max(scratch.acc.len()), [0.0; ROWS]);
+            for first in (0..n_rows).step_by(PANELS * ROWS) {
+                let n = n_rows.min(first + PANELS * ROWS) - first;
+                let start = mat * self.w.n_rows + first_row + first;
+                scratch.acc[..n_sums].fill([0.0; ROWS]);
+                self.block(start..start + n, &pairs, scratch);
+                for pair in 0..pairs.len() {
                     let out = &mut y.row_mut(pair)[first..first + n];
-                    match out.first_chunk_mut() {
-                        Some(eight) => *eight = *acc,
-                        None => out.copy_from_slice(&acc[..n]),
+                    for (panel, out) in out.chunks_mut(ROWS).enumerate() {
+                        let acc = &scratch.acc[panel * pairs.len() + pair];
+                        match out.first_chunk_mut() {
+                            Some(eight) => *eight = *acc,
+                            None => out.copy_from_slice(&acc[..out.len()]),
+                        }
                     }
                 }
             }
         });
     }
 
-    /// Adds the products of eight rows, of which the first is `first_row`, with the columns of some pairs.
-    fn int_panel(
-        &self,
-        kernel: IntKernel,
-        first_row: usize,
-        rows: [&[u8]; ROWS],
-        pairs: Range<usize>,
-        scratch: &mut Scratch,
-    ) {
-        let (tile, acc) = (&mut scratch.tile, &mut scratch.acc[..pairs.len()]);
-        let n_groups = self.w.n_cols / GROUP;
-        if let [acc] = acc {
-            let x = self
-                .x
-                .panel((pairs.start, 1), self.source[pairs.start], 0, n_groups);
-            let ahead = self.ahead(first_row + ROWS, &(0..self.row_bytes));
-            return (kernel.dot)(rows, ahead, x, tile, acc);
+    /// Adds the products of up to [`PANELS`] panels of rows, counted over all matrices, with the columns of some pairs.
+    fn block(&self, rows: Range<usize>, pairs: &Range<usize>, scratch: &mut Scratch) {
+        match self.path {
+            Path::WholeRows => self.whole_rows(rows, pairs, scratch),
+            Path::Kernel(Kernel::Int(kernel)) if pairs.len() == 1 => {
+                self.dots(kernel, rows, pairs.start, scratch)
+            }
+            Path::Kernel(Kernel::Int(kernel)) => self.int_block(kernel, rows, pairs, scratch),
+            _ => self.float_block(rows, pairs, scratch),
         }
-        let row_bytes = self.row_bytes;
+    }
+
+    /// The bytes of the rows of a panel of `rows`; a short last panel repeats its last row.
+    fn panel(&self, rows: &Range<usize>, panel: usize) -> [&[u8]; ROWS] {
+        let mut bytes: [&[u8]; ROWS] = [&[]; ROWS];
+        for (i, bytes) in bytes.iter_mut().enumerate() {
+            let row = (rows.start + panel * ROWS + i).min(rows.end - 1);
+            *bytes = &self.w.bytes[row * self.row_bytes..][..self.row_bytes];
+        }
+        bytes
+    }
+
+    /// Products of integer types with one column.
+    fn dots(&self, kernel: IntKernel, rows: Range<usize>, pair: usize, scratch: &mut Scratch) {
+        let x = self
+            .x
+            .panel((pair, 1), self.source[pair], 0, self.w.n_cols / GROUP);
+        for panel in 0..rows.len().div_ceil(ROWS) {
+            let next = (rows.start + (panel + 1) * ROWS) * self.row_bytes;
+            let ahead = self.ahead(next, ROWS * self.row_bytes);
+            let bytes = self.panel(&rows, panel);
+            (kernel.dot)(bytes, ahead, x, &mut scratch.tile, &mut scratch.acc[panel]);
+        }
+    }
+
+    /// Products of integer types with several columns.
+    fn int_block(&self, kernel: IntKernel, rows: Range<usize>, pairs: &Range<usize>, scratch: &mut Scratch) {
+        let (tile, n_groups) = (&mut scratch.tile, self.w.n_cols / GROUP);
+        let n_panels = rows.len().div_ceil(ROWS);
+        let mut ahead = self.parts_ahead(&rows, n_panels * n_groups.div_ceil(MAX_GROUPS));
         for first in (0..n_groups).step_by(MAX_GROUPS) {
             let n = MAX_GROUPS.min(n_groups - first);
-            let bytes = first * row_bytes / n_groups..(first + n) * row_bytes / n_groups;
-            self.prefetch(first_row + ROWS, &bytes);
             tile.set_groups(n);
-            (kernel.unpack)(rows, first, tile);
-            for (at, width) in panels(pairs.len()) {
-                let pair = pairs.start + at;
-                let x = self.x.panel((pair, width), self.source[pair], first, n);
-                (kernel.multiply)(tile, x, &mut acc[at..at + width]);
+            for panel in 0..n_panels {
+                prefetch(ahead.next().unwrap_or_default());
+                (kernel.unpack)(self.panel(&rows, panel), first, tile);
+                let acc = &mut scratch.acc[panel * pairs.len()..][..pairs.len()];
+                for (at, width) in panels(pairs.len()) {
+                    let pair = pairs.start + at;
+                    let x = self.x.panel((pair, width), self.source[pair], first, n);
+                    (kernel.multiply)(tile, x, &mut acc[at..at + width]);
+                }
             }
         }
     }
 
-    /// Adds the products of eight rows, of which the first is `first_row`, with the activation rows of `source`.
-    fn float_panel(&self, first_row: usize, rows: [&[u8]; ROWS], source: &[u32], scratch: &mut Scratch) {
+    /// Products of rows that become f32 in parts.
+    fn float_block(&self, rows: Range<usize>, pairs: &Range<usize>, scratch: &mut Scratch) {
         let Scratch { panel, acc, .. } = scratch;
-        let acc = &mut acc[..source.len()];
-        let n_cols = self.w.n_cols;
-        let geometry = self.w.format.geometry;
+        let (n_cols, geometry) = (self.w.n_cols, self.w.format.geometry);
         let step = MAX_COLS / geometry.block_elems * geometry.block_elems;
+        let n_panels = rows.len().div_ceil(ROWS);
+        let mut ahead = self.parts_ahead(&rows, n_panels * n_cols.div_ceil(step));
         for first_col in (0..n_cols).step_by(step) {
             let n = step.min(n_cols - first_col);
             let bytes = |col: usize| col / geometry.block_elems * geometry.block_bytes;
             let bytes = bytes(first_col)..bytes(first_col + n);
-            self.prefetch(first_row + ROWS, &bytes);
             panel.set_cols(n);
-            match self.path {
-                Path::Kernel(Kernel::Float { unpack, .. }) => unpack(rows, first_col, panel),
-                Path::Decoder(decode) => {
-                    for (row, out) in rows.into_iter().zip(&mut panel.v) {
-                        decode(&row[bytes.clone()], &mut out[..n]);
+            for (i, acc) in acc.chunks_mut(pairs.len()).take(n_panels).enumerate() {
+                prefetch(ahead.next().unwrap_or_default());
+                let rows = self.panel(&rows, i);
+                match self.path {
+                    Path::Kernel(Kernel::Float { unpack, .. }) => unpack(rows, first_col, panel),
+                    Path::Decoder(decode) => {
+                        for (row, out) in rows.into_iter().zip(&mut panel.v) {
+                            decode(&row[bytes.clone()], &mut out[..n]);
+                        }
                     }
+                    _ => unreachable!("taken by other paths"),
                 }
-                _ => unreachable!("taken by other paths"),
+                float::multiply(
+                    self.cpu,
+                    panel,
+                    self.x,
+                    first_col,
+                    &self.source[pairs.clone()],
+                    acc,
+                );
             }
-            float::multiply(self.cpu, panel, self.x, first_col, source, acc);
         }
     }
 
-    /// Adds the products of up to eight rows, which are decoded as a whole.
-    fn whole_rows(&self, rows: Range<usize>, source: &[u32], scratch: &mut Scratch) {
+    /// Products of rows that are decoded as a whole.
+    fn whole_rows(&self, rows: Range<usize>, pairs: &Range<usize>, scratch: &mut Scratch) {
         let Scratch {
             panel,
             acc,
@@ -227,33 +255,41 @@ impl Product<'_> {
         for first_col in (0..n_cols).step_by(MAX_COLS) {
             let n = MAX_COLS.min(n_cols - first_col);
             panel.set_cols(n);
-            for (row, out) in values.chunks_exact(n_cols).zip(&mut panel.v) {
-                out[..n].copy_from_slice(&row[first_col..first_col + n]);
+            for (values, acc) in values.chunks(ROWS * n_cols).zip(acc.chunks_mut(pairs.len())) {
+                for (row, out) in values.chunks_exact(n_cols).zip(&mut panel.v) {
+                    out[..n].copy_from_slice(&row[first_col..first_col + n]);
+                }
+                float::multiply(
+                    self.cpu,
+                    panel,
+                    self.x,
+                    first_col,
+                    &self.source[pairs.clone()],
+                    acc,
+                );
             }
-            float::multiply(
-                self.cpu,
-                panel,
-                self.x,
-                first_col,
-                source,
-                &mut acc[..source.len()],
-            );
         }
     }
 
-    /// Asks for the part of the eight rows from `first_row` on that follows when all parts are taken in the order
-    /// of memory; `bytes` is the part of a row that is worked on. The rows lie one after the other, but are read
-    /// side by side, which the machine does not foresee.
-    fn prefetch(&self, first_row: usize, bytes: &Range<usize>) {
-        #[cfg(target_arch = "x86_64")]
-        super::x86::prefetch(self.ahead(first_row, bytes));
+    /// What lies behind `rows` and as many bytes, in `n` parts: rows lie one after the other, but are read side by
+    /// side, which the machine does not foresee, so a part is asked for with each part that is worked on.
+    fn parts_ahead(&self, rows: &Range<usize>, n: usize) -> impl Iterator<Item = &[u8]> {
+        let n_bytes = rows.len() * self.row_bytes;
+        self.ahead(rows.end * self.row_bytes, n_bytes)
+            .chunks(n_bytes.div_ceil(n).max(1))
     }
 
-    fn ahead(&self, first_row: usize, bytes: &Range<usize>) -> &[u8] {
-        let start = first_row * self.row_bytes + ROWS * bytes.start;
-        let end = (start + ROWS * bytes.len()).min(self.w.bytes.len());
+    /// `n` bytes from byte `start` on, or as many as there are.
+    fn ahead(&self, start: usize, n: usize) -> &[u8] {
+        let end = start.saturating_add(n).min(self.w.bytes.len());
         self.w.bytes.get(start..end).unwrap_or_default()
     }
+}
+
+/// Asks the caches for `bytes`.
+fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    super::x86::prefetch(bytes);
 }
 
 /// What a thread needs for its panels.
@@ -261,7 +297,7 @@ struct Scratch {
     tile: Box<Tile>,
     panel: Box<Panel>,
     rows: RowBuffer,
-    /// Eight rows in f32.
+    /// Rows in f32.
     values: Vec<f32>,
     /// Sums of each pair.
     acc: Vec<[f32; ROWS]>,

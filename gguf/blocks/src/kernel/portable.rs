@@ -29,7 +29,7 @@ pub(super) fn set_block<B: IntBlock>(block: &B, tile: &mut Tile, first: usize, r
     for g in 0..B::GROUPS {
         let Group { v, scales, mins } = block.group(g);
         let group = first + g;
-        tile.set_values(group, row, &v);
+        tile.set_values(&B::KIND, group, row, &v);
         match scales {
             Scales::Int(scales) => tile.set_int_scales(&B::KIND, group, row, scales),
             Scales::Float([low, high]) => {
@@ -140,14 +140,18 @@ fn halves(
     s: &GroupScale,
 ) -> [i32; 2] {
     let mut sums = s.int.map(|sum| -i32::from(kind.offset) * i32::from(sum));
-    let chunks = tile.v[g].as_chunks::<{ 4 * ROWS }>().0.iter();
-    for (chunk, (v, q)) in chunks.zip(q.chunks_exact(4 * n)).enumerate() {
-        for (&v, &q) in v[4 * r..4 * r + 4].iter().zip(&q[4 * c..]) {
-            let v = if kind.signed {
-                i32::from(v as i8)
-            } else {
-                i32::from(v)
-            };
+    let rows = |v: &[u8; GROUP * ROWS], chunk: usize| -> [i32; 4] {
+        let at = (chunk * ROWS + r) * 4;
+        [v[at], v[at + 1], v[at + 2], v[at + 3]].map(i32::from)
+    };
+    for (chunk, q) in q.chunks_exact(4 * n).enumerate() {
+        let mut v = rows(&tile.v[g], chunk);
+        if kind.wide() {
+            for (v, high) in v.iter_mut().zip(rows(&tile.high[g], chunk)) {
+                *v += high << 4;
+            }
+        }
+        for (v, &q) in v.into_iter().zip(&q[4 * c..]) {
             sums[4 * chunk / HALF] += v * i32::from(q);
         }
     }

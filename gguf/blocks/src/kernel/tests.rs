@@ -77,12 +77,9 @@ fn values(format: &Format, level: Level, rows: [&[u8]; ROWS], n_groups: usize) -
             for (at, &v) in tile.v[g].iter().enumerate() {
                 let (row, col) = (at / 4 % ROWS, at / (4 * ROWS) * 4 + at % 4);
                 let half = if kind.halves { col / HALF } else { 0 };
-                let v = if kind.signed {
-                    i16::from(v as i8)
-                } else {
-                    i16::from(v)
-                };
-                assert!(v.unsigned_abs() <= u16::from(kind.max), "{} {v}", format.name);
+                let high = if kind.wide() { tile.high[g][at] } else { 0 };
+                let v = i16::from(high) << 4 | i16::from(v);
+                assert!(v <= i16::from(kind.max), "{} {v}", format.name);
                 let scale = if kind.int_scales {
                     let scale = tile.int_scale[g][half][row];
                     assert_eq!(scale[0], scale[1]);

@@ -13,15 +13,16 @@
 use std::arch::x86_64::{
     __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32,
     _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_mullo_epi16, _mm256_set1_epi16,
-    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_sign_epi8,
+    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_mullo_epi16, _mm256_set1_epi8,
+    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256,
+    _mm256_sign_epi8, _mm256_slli_epi16, _mm256_xor_si256,
 };
 use std::marker::PhantomData;
 
 use super::{Columns, IntBlock, IntKernel, blocks, check_columns, each_of, nth, portable};
 use crate::activation::GroupScale;
 use crate::tile::{GROUP, Minima, ROWS, Tile, TileKind};
-use crate::x86::{load32, store, store_pairs, store_rows};
+use crate::x86::{high_nibbles, load32, low_nibbles, store, store_pairs, store_rows};
 
 /// Chunks of four columns in a group.
 const CHUNKS: usize = GROUP / 4;
@@ -135,20 +136,28 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
         }
     }
 
-    /// The values of a group: a register for each four columns.
+    /// The values of a group: a register for each four columns. Those of wide kinds come signed, without the offset.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(crate) fn group(&mut self, group: usize, v: [__m256i; CHUNKS]) {
         if !DOT {
-            for (out, v) in self.tile.v[group].as_chunks_mut::<32>().0.iter_mut().zip(v) {
-                store(out, v);
+            let low = self.tile.v[group].as_chunks_mut::<32>().0.iter_mut();
+            let high = self.tile.high[group].as_chunks_mut::<32>().0.iter_mut();
+            for ((low, high), v) in low.zip(high).zip(v) {
+                if B::KIND.wide() {
+                    let v = _mm256_xor_si256(v, _mm256_set1_epi8(i8::MIN));
+                    store(low, low_nibbles(v));
+                    store(high, high_nibbles(v));
+                } else {
+                    store(low, v);
+                }
             }
             return;
         }
         let q = self.x[group].as_chunks::<4>().0;
         let s = std::array::from_ref(&self.scales[group]);
         let mut sums = [if B::KIND.int_scales { self.sum } else { self.acc }];
-        add_group::<B, 1>(self.tile, group, |chunk| v[chunk], q, s, &mut sums);
+        add_group::<B, 1, true>(self.tile, group, |chunk| v[chunk], q, s, &mut sums);
         if B::KIND.int_scales {
             self.sum = sums[0];
         } else {
@@ -163,6 +172,7 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
         for (r, row) in rows.into_iter().enumerate() {
             portable::set_block(row, self.tile, first, r);
         }
+        const { assert!(!B::KIND.wide(), "values lie in the tile as they are") };
         if DOT {
             for g in first..first + B::GROUPS {
                 let v = self.tile.v[g].as_chunks::<32>().0;
@@ -200,7 +210,7 @@ fn columns<B: IntBlock, const N: usize>(tile: &Tile, x: Columns<'_>, acc: &mut [
     for g in 0..n_groups {
         let v = tile.v[g].as_chunks::<32>().0;
         let q = &q[g * CHUNKS * N..][..CHUNKS * N];
-        add_group::<B, N>(tile, g, |chunk| load32(&v[chunk]), q, &scales[g], &mut sums);
+        add_group::<B, N, false>(tile, g, |chunk| load32(&v[chunk]), q, &scales[g], &mut sums);
     }
     if !B::KIND.int_scales {
         total = sums;
@@ -211,10 +221,10 @@ fn columns<B: IntBlock, const N: usize>(tile: &Tile, x: Columns<'_>, acc: &mut [
     }
 }
 
-/// Adds group `g` with `N` columns to the sums.
+/// Adds group `g` with `N` columns to the sums. Values of wide kinds are `SIGNED`, or as in the tile.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_group<B: IntBlock, const N: usize>(
+fn add_group<B: IntBlock, const N: usize, const SIGNED: bool>(
     tile: &Tile,
     g: usize,
     v: impl Fn(usize) -> __m256i,
@@ -223,9 +233,12 @@ fn add_group<B: IntBlock, const N: usize>(
     sums: &mut [__m256; N],
 ) {
     let kind = &const { B::KIND };
+    let lowered = kind.offset > 0 && !(SIGNED && kind.wide());
+    let high = tile.high[g].as_chunks::<32>().0;
+    let high = |chunk: usize| load32(&high[chunk]);
     if kind.int_scales {
         let mut ints = [_mm256_setzero_si256(); N];
-        if kind.offset > 0 {
+        if lowered {
             let lower = load_pairs(&tile.lower[g]);
             for c in 0..N {
                 ints[c] = _mm256_madd_epi16(lower, pair(s[c].int));
@@ -234,11 +247,11 @@ fn add_group<B: IntBlock, const N: usize>(
         if kind.halves {
             for half in 0..2 {
                 let scale = load_pairs(&tile.int_scale[g][half]);
-                ints = add_chunks::<B, N>(4 * half, 4, &v, q, scale, ints, kind.offset == 0 && half == 0);
+                ints = add_chunks::<B, N, SIGNED>(4 * half, 4, &v, &high, q, scale, ints);
             }
         } else {
             let scale = load_pairs(&tile.int_scale[g][0]);
-            ints = add_chunks::<B, N>(0, 8, &v, q, scale, ints, kind.offset == 0);
+            ints = add_chunks::<B, N, SIGNED>(0, 8, &v, &high, q, scale, ints);
         }
         for c in 0..N {
             sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[c]), _mm256_set1_ps(s[c].d), sums[c]);
@@ -248,7 +261,7 @@ fn add_group<B: IntBlock, const N: usize>(
     let n = if kind.halves { 4 } else { 8 };
     for half in 0..CHUNKS / n {
         let mut ints = [_mm256_setzero_si256(); N];
-        if kind.offset > 0 {
+        if lowered {
             let offset = -i16::from(kind.offset);
             for c in 0..N {
                 let sum = if kind.halves {
@@ -260,7 +273,7 @@ fn add_group<B: IntBlock, const N: usize>(
             }
         }
         let ones = _mm256_set1_epi16(1);
-        ints = add_chunks::<B, N>(half * n, n, &v, q, ones, ints, kind.offset == 0);
+        ints = add_chunks::<B, N, SIGNED>(half * n, n, &v, &high, q, ones, ints);
         let scale = load_rows(&tile.scale[g][half]);
         for c in 0..N {
             let factor = _mm256_mul_ps(scale, _mm256_set1_ps(s[c].d));
@@ -282,43 +295,64 @@ fn add_min<const N: usize>(min: &[f32; ROWS], s: &[GroupScale; N], sums: &mut [_
     }
 }
 
-/// Adds `scale * sum(v * q)` over the `n` chunks from `first` on; `empty` says that the sums are zero.
+/// Adds `scale * sum(v * q)` over the `n` chunks from `first` on.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_chunks<B: IntBlock, const N: usize>(
+fn add_chunks<B: IntBlock, const N: usize, const SIGNED: bool>(
     first: usize,
     n: usize,
     v: &impl Fn(usize) -> __m256i,
+    high: &impl Fn(usize) -> __m256i,
     q: &[[i8; 4]],
     scale: __m256i,
     mut ints: [__m256i; N],
-    empty: bool,
 ) -> [__m256i; N] {
-    let steps = const { steps(B::KIND) }.min(n);
+    let split = B::KIND.wide() && !SIGNED;
+    let steps = const { steps(B::KIND, SIGNED) }.min(n);
     for start in (first..first + n).step_by(steps) {
-        let mut words = [_mm256_setzero_si256(); N];
+        let (mut words, mut high_words) = ([_mm256_setzero_si256(); N], [_mm256_setzero_si256(); N]);
         for chunk in start..start + steps {
             let v = v(chunk);
+            let high = if split { high(chunk) } else { v };
             for c in 0..N {
                 let q = _mm256_set1_epi32(i32::from_ne_bytes(bytes(q[chunk * N + c])));
-                let product = pair_sums::<B>(v, q);
-                words[c] = if chunk == start {
-                    product
+                let product = if B::KIND.wide() && SIGNED {
+                    // |v| * (q with the sign of v); |v| <= 128 and |q| <= 127 do not saturate.
+                    _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(q, v))
                 } else {
-                    _mm256_add_epi16(words[c], product)
+                    _mm256_maddubs_epi16(v, q)
                 };
+                words[c] = _mm256_add_epi16(words[c], product);
+                if split {
+                    high_words[c] = _mm256_add_epi16(high_words[c], _mm256_maddubs_epi16(high, q));
+                    pin(&mut words[c]);
+                    pin(&mut high_words[c]);
+                }
             }
         }
         for c in 0..N {
-            let sum = _mm256_madd_epi16(words[c], scale);
-            ints[c] = if empty && start == first {
-                sum
-            } else {
-                _mm256_add_epi32(ints[c], sum)
-            };
+            ints[c] = _mm256_add_epi32(ints[c], _mm256_madd_epi16(words[c], scale));
+            if split {
+                let sum = _mm256_madd_epi16(high_words[c], _mm256_slli_epi16::<4>(scale));
+                ints[c] = _mm256_add_epi32(ints[c], sum);
+            }
         }
     }
     ints
+}
+
+/// Keeps the order of chunks: the compiler would take column after column, with more registers than there are.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn pin(v: &mut __m256i) {
+    // SAFETY: no instruction is in it.
+    unsafe {
+        std::arch::asm!(
+            "/* {0} */",
+            inout(ymm_reg) * v,
+            options(nomem, nostack, preserves_flags)
+        )
+    };
 }
 
 /// Ends a super-block of integer scales: their unit, and minima.
@@ -365,24 +399,16 @@ fn finish<B: IntBlock, const N: usize>(
 }
 
 /// Chunks whose products, added in pairs, can be added in 16 bits: a power of two.
-const fn steps(kind: TileKind) -> usize {
-    let n = i16::MAX as usize / (2 * 127 * kind.max as usize);
-    match n {
+const fn steps(kind: TileKind, signed: bool) -> usize {
+    let max = match (kind.wide(), signed) {
+        (true, true) => 128,
+        (true, false) => 15,
+        (false, _) => kind.max as usize,
+    };
+    match i16::MAX as usize / (2 * 127 * max) {
         0 => 1,
         8.. => 8,
         n => 1 << n.ilog2(),
-    }
-}
-
-/// `v * q`, added in pairs to 16 bits.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn pair_sums<B: IntBlock>(v: __m256i, q: __m256i) -> __m256i {
-    if B::KIND.signed {
-        // |v| * (q with the sign of v); |v| <= 128 and |q| <= 127 do not saturate.
-        _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(q, v))
-    } else {
-        _mm256_maddubs_epi16(v, q)
     }
 }
 

@@ -10,9 +10,8 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for IQ4NL {
     const GROUPS: usize = 1;
     const KIND: TileKind = TileKind {
-        signed: true,
-        max: 127,
-        offset: 0,
+        max: 255,
+        offset: 128,
         halves: false,
         int_scales: false,
         mins: Minima::None,
@@ -20,7 +19,7 @@ impl IntBlock for IQ4NL {
 
     fn group(&self, _: usize) -> Group {
         Group {
-            v: from_nibbles(&self.qs).map(|q| LEVELS[usize::from(q)] as u8),
+            v: from_nibbles(&self.qs).map(|q| LEVELS[usize::from(q)] as u8 ^ 0x80),
             scales: Scales::Float([half(self.d); 2]),
             mins: Mins::None,
         }

@@ -10,9 +10,8 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for IQ4XS {
     const GROUPS: usize = 8;
     const KIND: TileKind = TileKind {
-        signed: true,
-        max: 127,
-        offset: 0,
+        max: 255,
+        offset: 128,
         halves: false,
         int_scales: true,
         mins: Minima::None,
@@ -20,7 +19,7 @@ impl IntBlock for IQ4XS {
 
     fn group(&self, g: usize) -> Group {
         Group {
-            v: from_nibbles(&self.qs[g]).map(|q| LEVELS[usize::from(q)] as u8),
+            v: from_nibbles(&self.qs[g]).map(|q| LEVELS[usize::from(q)] as u8 ^ 0x80),
             scales: Scales::Int([self.sub_scale(g); 2]),
             mins: Mins::None,
         }

@@ -8,7 +8,6 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for MXFP4 {
     const GROUPS: usize = 1;
     const KIND: TileKind = TileKind {
-        signed: false,
         max: 2 * FP4_OFFSET,
         offset: FP4_OFFSET,
         halves: false,

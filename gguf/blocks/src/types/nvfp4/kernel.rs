@@ -8,7 +8,6 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for NVFP4 {
     const GROUPS: usize = 2;
     const KIND: TileKind = TileKind {
-        signed: false,
         max: 2 * FP4_OFFSET,
         offset: FP4_OFFSET,
         halves: true,

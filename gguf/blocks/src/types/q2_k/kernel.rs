@@ -8,7 +8,6 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for Q2K {
     const GROUPS: usize = 8;
     const KIND: TileKind = TileKind {
-        signed: false,
         max: 3,
         offset: 0,
         halves: true,

@@ -8,7 +8,6 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for Q3K {
     const GROUPS: usize = 8;
     const KIND: TileKind = TileKind {
-        signed: false,
         max: 7,
         offset: 4,
         halves: true,

@@ -9,7 +9,6 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for Q4_0 {
     const GROUPS: usize = 1;
     const KIND: TileKind = TileKind {
-        signed: false,
         max: 15,
         offset: 8,
         halves: false,

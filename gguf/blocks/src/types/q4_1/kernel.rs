@@ -9,7 +9,6 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for Q4_1 {
     const GROUPS: usize = 1;
     const KIND: TileKind = TileKind {
-        signed: false,
         max: 15,
         offset: 0,
         halves: false,

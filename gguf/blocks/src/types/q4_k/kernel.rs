@@ -9,7 +9,6 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for Q4K {
     const GROUPS: usize = 8;
     const KIND: TileKind = TileKind {
-        signed: false,
         max: 15,
         offset: 0,
         halves: false,

@@ -9,7 +9,6 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for Q5_0 {
     const GROUPS: usize = 1;
     const KIND: TileKind = TileKind {
-        signed: false,
         max: 31,
         offset: 16,
         halves: false,

@@ -9,7 +9,6 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for Q5K {
     const GROUPS: usize = 8;
     const KIND: TileKind = TileKind {
-        signed: false,
         max: 31,
         offset: 0,
         halves: false,

@@ -8,7 +8,6 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for Q6K {
     const GROUPS: usize = 8;
     const KIND: TileKind = TileKind {
-        signed: false,
         max: 63,
         offset: 32,
         halves: true,

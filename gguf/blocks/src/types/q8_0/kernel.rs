@@ -8,9 +8,8 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for Q8_0 {
     const GROUPS: usize = 1;
     const KIND: TileKind = TileKind {
-        signed: true,
-        max: 128,
-        offset: 0,
+        max: 255,
+        offset: 128,
         halves: false,
         int_scales: false,
         mins: Minima::None,
@@ -18,7 +17,7 @@ impl IntBlock for Q8_0 {
 
     fn group(&self, _: usize) -> Group {
         Group {
-            v: self.qs.map(|q| q as u8),
+            v: self.qs.map(|q| q as u8 ^ 0x80),
             scales: Scales::Float([half(self.d); 2]),
             mins: Mins::None,
         }

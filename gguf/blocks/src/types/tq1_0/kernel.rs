@@ -8,7 +8,6 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for TQ1_0 {
     const GROUPS: usize = 8;
     const KIND: TileKind = TileKind {
-        signed: false,
         max: 2,
         offset: 1,
         halves: false,

@@ -8,7 +8,6 @@ use crate::tile::{Minima, TileKind};
 impl IntBlock for TQ2_0 {
     const GROUPS: usize = 8;
     const KIND: TileKind = TileKind {
-        signed: false,
         max: 3,
         offset: 1,
         halves: false,
