@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};
+use gguf_cli::{Failure, OutputArgs, Result, TalkArgs};
 use gguf_imatrix_format::base_name;
-use gguf_runtime::options::{ChunkArgs, LoadArgs, OrderArgs};
+use gguf_runtime::options::{ChunkArgs, LoadArgs, OrderArgs, PoolArgs};
 
 use crate::compare::CompareArgs;
 use crate::convert::ConvertArgs;
@@ -83,7 +83,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) order: OrderArgs,
     #[command(flatten)]
-    pub(crate) threads: ThreadArgs,
+    pub(crate) threads: PoolArgs,
     #[command(flatten)]
     pub(crate) force: OutputArgs,
     #[command(flatten)]

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.is_merge() {
         return merge::run(args);
     }
-    args.threads.pool()?.install(|| {
+    args.threads.pool()?.enter(|| {
         let files = args.run_files()?;
         let text = args.text(files)?;
         let loaded = match args.in_file.as_slice() {

@@ -1,11 +1,13 @@
 //! The sums over the inputs of each weight, exact.
 
+use std::sync::Mutex;
+
+use gguf_runtime::pool;
 use std::collections::BTreeMap;
 
 use gguf_blocks::Cpu;
 use gguf_imatrix_format::Entry;
 use gguf_runtime::kernels::sums::add_rows;
-use rayon::prelude::*;
 
 /// Columns that one task adds up: whole cache lines of a row, and enough to be worth a task.
 const TASK_COLS: usize = 128;
@@ -28,6 +30,21 @@ pub(crate) struct BadSum {
     pub(crate) column: usize,
 }
 
+/// Adds up parts in parallel; the first sum that is bad.
+fn first_of<I>(parts: I, add: impl Fn(I::Item) -> Option<BadSum> + Sync) -> Option<BadSum>
+where
+    I: Iterator + Send,
+{
+    let first = Mutex::new(None);
+    pool::for_each(parts, |part| {
+        if let Some(bad) = add(part) {
+            let first = &mut *first.lock().expect("no holder panics");
+            *first = first.map_or(Some(bad), |other: BadSum| Some(other.min(bad)));
+        }
+    });
+    first.into_inner().expect("no holder panics")
+}
+
 impl Sums {
     pub(crate) fn new(n_cols: usize, n_mat: usize) -> Self {
         let n = n_cols * n_mat;
@@ -46,15 +63,14 @@ impl Sums {
         self.counts[0] += n as u64;
         let parts = self
             .squares
-            .par_chunks_mut(TASK_COLS)
-            .zip(self.values.par_chunks_mut(TASK_COLS));
-        let bad = parts.enumerate().filter_map(|(i, (squares, values))| {
+            .chunks_mut(TASK_COLS)
+            .zip(self.values.chunks_mut(TASK_COLS));
+        first_of(parts.enumerate(), |(i, (squares, values))| {
             let first = i * TASK_COLS;
             add_rows(cpu, rows, (first, n_cols), 0..n, squares, values);
             let column = first + first_bad(squares)?;
             Some(BadSum { matrix: 0, column })
-        });
-        bad.min()
+        })
     }
 
     /// Pairs `starts[e] .. starts[e + 1]` meet expert `e` with row `source[pair]`.
@@ -68,23 +84,20 @@ impl Sums {
         let n_cols = self.n_cols;
         let parts = self
             .squares
-            .par_chunks_mut(n_cols)
-            .zip(self.values.par_chunks_mut(n_cols));
-        let bad = parts
-            .zip(&mut self.counts)
-            .enumerate()
-            .filter_map(|(e, ((squares, values), count))| {
-                let pairs = &source[starts[e]..starts[e + 1]];
-                if pairs.is_empty() {
-                    return None;
-                }
-                *count += pairs.len() as u64;
-                let pairs = pairs.iter().map(|&row| row as usize);
-                add_rows(cpu, rows, (0, n_cols), pairs, squares, values);
-                let column = first_bad(squares)?;
-                Some(BadSum { matrix: e, column })
-            });
-        bad.min()
+            .chunks_mut(n_cols)
+            .zip(self.values.chunks_mut(n_cols));
+        let parts = parts.zip(&mut self.counts).enumerate();
+        first_of(parts, |(e, ((squares, values), count))| {
+            let pairs = &source[starts[e]..starts[e + 1]];
+            if pairs.is_empty() {
+                return None;
+            }
+            *count += pairs.len() as u64;
+            let pairs = pairs.iter().map(|&row| row as usize);
+            add_rows(cpu, rows, (0, n_cols), pairs, squares, values);
+            let column = first_bad(squares)?;
+            Some(BadSum { matrix: e, column })
+        })
     }
 
     fn entry(&self) -> Entry {

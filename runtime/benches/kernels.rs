@@ -12,7 +12,7 @@ use gguf_models::spec::Window;
 use gguf_runtime::KvType;
 use gguf_runtime::kernels::{Acts, Weights, matmul};
 use gguf_runtime::kv::{Heads, KvCache, KvTypes};
-use rayon::ThreadPool;
+use gguf_runtime::pool::{Pool, PoolOptions};
 
 /// Elements of a row.
 const N_COLS: usize = 1024;
@@ -38,16 +38,13 @@ fn acts(n: usize) -> Acts {
     x
 }
 
-fn pool() -> ThreadPool {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(2)
-        .build()
-        .expect("a pool of two threads")
+fn pool() -> Pool {
+    Pool::new(&PoolOptions::threads(2)).expect("a pool of two threads")
 }
 
 /// Times repetitions inside the pool, as programs run them.
-fn timed(pool: &ThreadPool, n: u64, mut f: impl FnMut() + Send) -> Duration {
-    pool.install(|| {
+fn timed(pool: &Pool, n: u64, mut f: impl FnMut()) -> Duration {
+    pool.enter(|| {
         let start = Instant::now();
         (0..n).for_each(|_| f());
         start.elapsed()
@@ -62,7 +59,7 @@ fn products(c: &mut Criterion) {
     }
 }
 
-fn type_products(c: &mut Criterion, pool: &ThreadPool, format: &'static Format) {
+fn type_products(c: &mut Criterion, pool: &Pool, format: &'static Format) {
     let row_bytes = format
         .geometry
         .row_bytes(N_COLS as u64)
@@ -143,7 +140,7 @@ fn attention(c: &mut Criterion) {
 /// `n` rows at the end of a full context.
 fn attend(
     group: &mut BenchmarkGroup<'_, WallTime>,
-    pool: &ThreadPool,
+    pool: &Pool,
     name: &str,
     heads: Heads,
     types: KvTypes,

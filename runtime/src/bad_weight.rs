@@ -1,12 +1,12 @@
 //! Weights that are no finite numbers.
 
+use crate::pool;
 use std::borrow::Cow;
 use std::fmt;
 
 use gguf::{GgufFile, TensorInfo};
 use gguf_blocks::Unit;
 use gguf_models::component::{Component, layer_of};
-use rayon::prelude::*;
 
 /// Elements that are decoded together.
 const PIECE: usize = 1 << 20;
@@ -92,15 +92,14 @@ impl BadWeight {
                 file.read_tensor(t, at as u64, &mut piece).ok()?;
                 &piece
             };
-            let values = || vec![0.0f32; unit_rows * n_cols];
-            let units = bytes.par_chunks_exact(unit_bytes).enumerate();
-            units
-                .map_init(values, |values, (unit, bytes)| {
-                    decode(bytes, values);
-                    let at = values.iter().position(|v| !v.is_finite())?;
-                    Some(((first + unit) * unit_rows + at / n_cols, at % n_cols, values[at]))
-                })
-                .find_map_first(|found| found)
+            let units = bytes.chunks_exact(unit_bytes).enumerate();
+            let found = pool::map(units, |(unit, bytes)| {
+                let mut values = vec![0.0f32; unit_rows * n_cols];
+                decode(bytes, &mut values);
+                let at = values.iter().position(|v| !v.is_finite())?;
+                Some(((first + unit) * unit_rows + at / n_cols, at % n_cols, values[at]))
+            });
+            found.into_iter().flatten().next()
         })?;
         let per_expert = usize::try_from(t.shape.dim(1)).ok()?;
         let is_stack = t.shape.dim(2) > 1 && Component::of(&t.name) == Component::Experts;

@@ -1,12 +1,12 @@
 //! The dense feed-forward network.
 
 use gguf_models::spec::Activation;
-use rayon::prelude::*;
 
-use crate::forward::{Env, MIN_ROWS, Scratch};
+use crate::forward::{Env, Scratch};
 use crate::kernels::Acts;
 use crate::kernels::elementwise;
 use crate::model::DenseWeights;
+use crate::pool;
 
 /// From the normed rows in `s.x` to `down(gate(x) * up(x))` in `s.y`.
 pub(crate) fn run(w: &DenseWeights, env: &mut Env<'_>, s: &mut Scratch) {
@@ -31,24 +31,16 @@ pub(crate) fn run_into(w: &DenseWeights, env: &mut Env<'_>, s: &mut Scratch, y: 
 /// Rows of gated activations, `n_ff` elements each.
 pub(crate) fn activate(activation: Activation, gate: &[f32], up: &[f32], n_ff: usize, out: &mut Acts) {
     out.reset(gate.len() / n_ff, n_ff);
-    let inputs = gate.par_chunks(n_ff).zip(up.par_chunks(n_ff));
-    let rows = out
-        .rows_mut()
-        .par_chunks_mut(n_ff)
-        .zip(inputs)
-        .with_min_len(MIN_ROWS);
-    rows.for_each(|(o, (g, u))| elementwise::gate(activation, g, u, o));
+    let inputs = gate.chunks(n_ff).zip(up.chunks(n_ff));
+    let rows = out.rows_mut().chunks_mut(n_ff).zip(inputs);
+    pool::rows(rows, |(o, (g, u))| elementwise::gate(activation, g, u, o));
 }
 
 /// The same for rows that have first the gates, then the ups.
 fn activate_fused(activation: Activation, gate_up: &[f32], n_ff: usize, out: &mut Acts) {
     out.reset(gate_up.len() / (2 * n_ff), n_ff);
-    let rows = out
-        .rows_mut()
-        .par_chunks_mut(n_ff)
-        .zip(gate_up.par_chunks(2 * n_ff))
-        .with_min_len(MIN_ROWS);
-    rows.for_each(|(o, gate_up)| {
+    let rows = out.rows_mut().chunks_mut(n_ff).zip(gate_up.chunks(2 * n_ff));
+    pool::rows(rows, |(o, gate_up)| {
         let (g, u) = gate_up.split_at(n_ff);
         elementwise::gate(activation, g, u, o);
     });

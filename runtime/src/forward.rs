@@ -2,7 +2,6 @@
 
 use gguf_blocks::Cpu;
 use gguf_models::spec::{Ffn, Mixer, ModelSpec, Rope};
-use rayon::prelude::*;
 
 use crate::kernels::elementwise::{self, RopeTable};
 use crate::kernels::{self, Acts, Weights};
@@ -14,6 +13,7 @@ use crate::mixers::{delta_net, gqa, mla};
 use crate::model::{FfnWeights, MixerWeights, Model, NormWeights, Tensor};
 use crate::moe::MoeScratch;
 use crate::observe::{Input, Observe};
+use crate::pool;
 use crate::recurrent::Recurrent;
 use crate::session::{Compute, Logits, LogitsSink, Settings, Token};
 use crate::{Result, ffn, moe};
@@ -21,9 +21,6 @@ use crate::{Result, ffn, moe};
 /// Rows of logits that are computed and handed out together, so that their memory does not grow with the
 /// batch.
 const LOGIT_ROWS: usize = 128;
-
-/// Rows that a thread takes at least in element-wise work, which is short.
-pub(crate) const MIN_ROWS: usize = 8;
 
 /// Activations of one micro-batch. Grown once, then reused.
 #[derive(Debug, Default)]
@@ -255,10 +252,10 @@ fn finish(w: &Tensor, group_starts: &[usize], y: &mut [f32]) {
     }
     let n_rows = w.n_rows();
     for (mat, pairs) in group_starts.windows(2).enumerate() {
-        let rows = y[pairs[0] * n_rows..pairs[1] * n_rows].par_chunks_mut(n_rows);
+        let rows = y[pairs[0] * n_rows..pairs[1] * n_rows].chunks_mut(n_rows);
         let factor = w.factors.get(mat).copied();
         let bias = w.bias.get(mat * n_rows..(mat + 1) * n_rows);
-        rows.with_min_len(MIN_ROWS).for_each(|row| {
+        pool::rows(rows, |row| {
             if let Some(factor) = factor {
                 elementwise::scale_in_place(row, factor);
             }
@@ -351,18 +348,17 @@ impl Pass<'_> {
         let model = self.env.model;
         let n_embd = model.spec().n_embd;
         s.h.resize(ubatch.len() * n_embd, 0.0);
-        let rows = s.h.par_chunks_mut(n_embd).zip(ubatch).with_min_len(MIN_ROWS);
+        let rows = s.h.chunks_mut(n_embd).zip(ubatch);
         if self.env.held.is_none() {
-            rows.for_each(|(row, t)| model.embed(t.id, row));
+            pool::rows(rows, |(row, t)| model.embed(t.id, row));
         } else {
-            let read =
-                |bytes: &mut Vec<u8>, (row, t): (&mut [f32], &Token)| model.read_embedding(t.id, bytes, row);
-            rows.try_for_each_init(Vec::new, read)?;
+            let read = |(row, t): (&mut [f32], &Token)| model.read_embedding(t.id, &mut Vec::new(), row);
+            pool::try_for_each(rows, read)?;
         }
         let scale = model.spec().embedding_scale;
         if scale != 1.0 {
-            let rows = s.h.par_chunks_mut(n_embd).with_min_len(MIN_ROWS);
-            rows.for_each(|row| elementwise::scale_in_place(row, scale));
+            let rows = s.h.chunks_mut(n_embd);
+            pool::rows(rows, |row| elementwise::scale_in_place(row, scale));
         }
         Ok(())
     }
@@ -399,11 +395,8 @@ impl Pass<'_> {
         }
         let norm = &model.parts.output_norm;
         y.resize(h.len(), 0.0);
-        let rows = y
-            .par_chunks_mut(n_embd)
-            .zip(h.par_chunks(n_embd))
-            .with_min_len(MIN_ROWS);
-        rows.for_each(|(o, v)| elementwise::rms_norm(v, &norm.weight, norm.eps, o));
+        let rows = y.chunks_mut(n_embd).zip(h.chunks(n_embd));
+        pool::rows(rows, |(o, v)| elementwise::rms_norm(v, &norm.weight, norm.eps, o));
         if let Some(o) = &mut self.env.observer {
             o.input(
                 &model.parts.output.name,
@@ -434,38 +427,33 @@ impl Pass<'_> {
 fn norm_rows(norm: &NormWeights, h: &[f32], x: &mut Acts) {
     let n_cols = norm.weight.len();
     x.reset(h.len() / n_cols, n_cols);
-    let rows = x
-        .rows_mut()
-        .par_chunks_mut(n_cols)
-        .zip(h.par_chunks(n_cols))
-        .with_min_len(MIN_ROWS);
-    rows.for_each(|(o, v)| elementwise::rms_norm(v, &norm.weight, norm.eps, o));
+    let rows = x.rows_mut().chunks_mut(n_cols).zip(h.chunks(n_cols));
+    pool::rows(rows, |(o, v)| elementwise::rms_norm(v, &norm.weight, norm.eps, o));
 }
 
 /// Norm of rows onto themselves, if there is one.
 fn norm_in_place(norm: Option<&NormWeights>, rows: &mut [f32]) {
     if let Some(norm) = norm {
-        let rows = rows.par_chunks_mut(norm.weight.len()).with_min_len(MIN_ROWS);
-        rows.for_each(|row| elementwise::rms_norm_in_place(row, &norm.weight, norm.eps));
+        let rows = rows.chunks_mut(norm.weight.len());
+        pool::rows(rows, |row| {
+            elementwise::rms_norm_in_place(row, &norm.weight, norm.eps)
+        });
     }
 }
 
 fn add_rows(h: &mut [f32], y: &[f32], n_cols: usize, factor: f32) {
-    let rows = h
-        .par_chunks_mut(n_cols)
-        .zip(y.par_chunks(n_cols))
-        .with_min_len(MIN_ROWS);
+    let rows = h.chunks_mut(n_cols).zip(y.chunks(n_cols));
     if factor == 1.0 {
-        rows.for_each(|(a, v)| elementwise::add(a, v));
+        pool::rows(rows, |(a, v)| elementwise::add(a, v));
     } else {
-        rows.for_each(|(a, v)| elementwise::add_scaled(a, v, factor));
+        pool::rows(rows, |(a, v)| elementwise::add_scaled(a, v, factor));
     }
 }
 
 fn finish_logits(spec: &ModelSpec, logits: &mut [f32]) {
-    let rows = logits.par_chunks_mut(spec.n_vocab);
+    let rows = logits.chunks_mut(spec.n_vocab);
     if spec.logit_scale != 1.0 || spec.logit_softcap != 0.0 {
-        rows.for_each(|row| {
+        pool::rows(rows, |row| {
             elementwise::scale_in_place(row, spec.logit_scale);
             if spec.logit_softcap != 0.0 {
                 elementwise::softcap(row, spec.logit_softcap);

@@ -77,6 +77,7 @@ mod moe;
 mod observe;
 pub mod options;
 pub mod perplexity;
+pub mod pool;
 mod recurrent;
 mod routing;
 pub mod run;

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use gguf::GgufFile;
 use gguf::source::{Memory, Source};
 use gguf_models::component::split_layer;
-use rayon::prelude::*;
 
 use crate::Result;
+use crate::pool;
 
 /// Bytes that are read at a time, by one thread.
 const PIECE: usize = 8 << 20;
@@ -85,8 +85,8 @@ pub(crate) fn read(file: &GgufFile, watch: &LoadWatch) -> Result<GgufFile> {
         let mut memory = Memory::new(source.path(), source.len())?;
         let advice = source.advice(0, source.len());
         let n = PIECE.max(usize::try_from(advice.at_once).unwrap_or(PIECE));
-        let pieces = memory.bytes_mut().par_chunks_mut(n).enumerate();
-        pieces.try_for_each(|(i, piece)| {
+        let pieces = memory.bytes_mut().chunks_mut(n).enumerate();
+        pool::try_for_each(pieces, |(i, piece)| {
             source.read_at((i * n) as u64, piece)?;
             watch(Loaded {
                 piece: piece.len() as u64,

@@ -34,6 +34,7 @@ impl<'a> GridMut<'a> {
         }
     }
 
+    #[cfg(test)]
     pub(crate) fn n_rows(&self) -> usize {
         self.n_rows
     }

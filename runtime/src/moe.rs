@@ -1,13 +1,12 @@
 //! Mixture of experts: routing, products grouped by expert, weighted sum, and the experts that every token passes.
 
-use rayon::prelude::*;
-
 use crate::ffn::{self, activate};
-use crate::forward::{Env, MIN_ROWS, Scratch};
+use crate::forward::{Env, Scratch};
 use crate::kernels::Acts;
 use crate::kernels::elementwise::{add, add_scaled, scale, sigmoid};
 use crate::model::{MoeWeights, SharedWeights};
 use crate::observe::Input;
+use crate::pool;
 use crate::routing::{Pairs, Routing};
 
 /// What mixtures of experts need beside what all feed-forward parts do.
@@ -142,28 +141,25 @@ fn is_shown(pos: u32, share: f64) -> bool {
 fn weigh_rows(tokens: &[u32], weights: &[f32], x: &Acts, out: &mut Acts) {
     let n_cols = x.n_cols();
     out.reset(tokens.len(), n_cols);
-    let rows = out.rows_mut().par_chunks_mut(n_cols);
-    rows.zip(tokens.par_iter().zip(weights))
-        .with_min_len(MIN_ROWS)
-        .for_each(|(out, (&row, &w))| scale(&x.rows()[row as usize * n_cols..][..n_cols], w, out));
+    let rows = out.rows_mut().chunks_mut(n_cols);
+    let x = x.rows();
+    pool::rows(rows.zip(tokens.iter().zip(weights)), |(out, (&row, &w))| {
+        scale(&x[row as usize * n_cols..][..n_cols], w, out);
+    });
 }
 
 fn add_shared(w: &SharedWeights, env: &mut Env<'_>, s: &mut Scratch) {
     let mut shared = std::mem::take(&mut s.moe.shared);
     ffn::run_into(&w.net, env, s, &mut shared);
     let n_embd = w.net.down.n_rows();
-    let rows =
-        s.y.par_chunks_mut(n_embd)
-            .zip(shared.par_chunks(n_embd))
-            .with_min_len(MIN_ROWS);
+    let rows = s.y.chunks_mut(n_embd).zip(shared.chunks(n_embd));
     match &w.gate {
-        None => rows.for_each(|(y, v)| add(y, v)),
+        None => pool::rows(rows, |(y, v)| add(y, v)),
         Some(gate) => {
             let factors = &mut s.moe.shared_gate;
             env.matmul(gate, &mut s.x, factors);
             sigmoid(factors);
-            rows.zip(factors.par_iter())
-                .for_each(|((y, v), f)| add_scaled(y, v, *f));
+            pool::rows(rows.zip(factors.iter()), |((y, v), f)| add_scaled(y, v, *f));
         }
     }
     s.moe.shared = shared;

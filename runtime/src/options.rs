@@ -6,14 +6,48 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use clap::Args;
-use gguf_cli::{Progress, Unit, file_name, human_bytes, human_time, say};
+use gguf_cli::{Failure, Progress, Unit, file_name, human_bytes, human_time, say};
 
 use crate::chunks::{ChunkSettings, Chunks, Evaluator, Wanted};
 use crate::layered::PROGRAM;
+use crate::pool::{Pool, PoolOptions};
 use crate::{
     Compute, KvType, LayerStep, Layered, LayeredOptions, LoadOptions, LoadWatch, Loaded, MemoryPlan, Model,
     Prefetch, Result, Session, Settings,
 };
+
+/// The threads of a run: `-t`, `-tb`.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct PoolArgs {
+    /// Threads to generate with, and to compute all else with where `--threads-batch` says nothing; 0 takes one for
+    /// each core
+    #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub threads: usize,
+    /// Threads for prompts and batches; 0 takes as many as generate (short: -tb)
+    #[arg(
+        long,
+        alias = "tb",
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub threads_batch: usize,
+}
+
+impl PoolArgs {
+    /// The threads.
+    ///
+    /// # Errors
+    /// More than there can be.
+    pub fn pool(self) -> gguf_cli::Result<Pool> {
+        let options = PoolOptions {
+            n_batch: self.threads_batch,
+            n_generating: self.threads,
+            spins: None,
+        };
+        Pool::new(&options).map_err(|e| Failure::Usage(format!("threads: {e}")))
+    }
+}
 
 /// How exact a run is: `-ctk`, `-ctv`, `--compute`.
 #[derive(Args, Clone, Copy, Debug)]

@@ -4,10 +4,9 @@ use std::ops::Range;
 
 use gguf_models::hparams::MAX_EXPERT_GROUPS;
 use gguf_models::spec::{ExpertGroups, Gating, Moe};
-use rayon::prelude::*;
 
-use crate::forward::MIN_ROWS;
 use crate::kernels::elementwise::{add_scaled, scale, sigmoid, softmax, softplus};
+use crate::pool;
 
 /// The smallest sum that chosen weights are divided by, 2^-14.
 const MIN_WEIGHT_SUM: f32 = 6.103_515_6e-5;
@@ -48,15 +47,14 @@ impl Routing {
         self.selection.resize(n * spec.n_expert, 0.0);
         let chosen = self
             .experts
-            .par_chunks_mut(spec.n_used)
-            .zip(self.weights.par_chunks_mut(spec.n_used));
+            .chunks_mut(spec.n_used)
+            .zip(self.weights.chunks_mut(spec.n_used));
         let rows = self
             .probs
-            .par_chunks_mut(spec.n_expert)
-            .zip(self.selection.par_chunks_mut(spec.n_expert))
-            .zip(chosen)
-            .with_min_len(MIN_ROWS);
-        rows.for_each(|((probs, selection), (experts, weights))| {
+            .chunks_mut(spec.n_expert)
+            .zip(self.selection.chunks_mut(spec.n_expert))
+            .zip(chosen);
+        pool::rows(rows, |((probs, selection), (experts, weights))| {
             if spec.weighted_input {
                 // Logits far from 0 have the same probability.
                 selection.copy_from_slice(probs);
@@ -118,9 +116,9 @@ impl Routing {
     /// Sums each token's results in the order of its choices.
     pub(crate) fn combine(&self, n_used: usize, n_embd: usize, y: &mut Vec<f32>) {
         y.resize(self.experts.len() / n_used * n_embd, 0.0);
-        let choices = self.pair.par_chunks(n_used).zip(self.weights.par_chunks(n_used));
-        let rows = y.par_chunks_mut(n_embd).zip(choices).with_min_len(MIN_ROWS);
-        rows.for_each(|(row, (pairs, weights))| {
+        let choices = self.pair.chunks(n_used).zip(self.weights.chunks(n_used));
+        let rows = y.chunks_mut(n_embd).zip(choices);
+        pool::rows(rows, |(row, (pairs, weights))| {
             for (slot, (&p, &w)) in pairs.iter().zip(weights).enumerate() {
                 let result = &self.down[p as usize * n_embd..][..n_embd];
                 if slot == 0 {

@@ -9,6 +9,7 @@ use crate::forward::{self, Scratch};
 use crate::kv::{self, Heads, KvCache, KvType, KvTypes};
 use crate::model::Model;
 use crate::observe::Observe;
+use crate::pool;
 use crate::recurrent::{self, Recurrent};
 use crate::state::{self, Parts};
 use crate::{Error, Result};
@@ -379,7 +380,12 @@ impl<'m> Session<'m> {
                 recurrent: &mut self.recurrent,
                 scratch: &mut self.scratch,
             };
-            let done = pass.run(ubatch, first, sink);
+            let run = || pass.run(ubatch, first, sink);
+            let done = if ubatch.len() == 1 {
+                pool::generating(run)
+            } else {
+                run()
+            };
             for t in ubatch {
                 self.n_past[t.seq as usize] = t.pos + 1;
             }

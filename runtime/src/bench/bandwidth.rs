@@ -1,8 +1,7 @@
 //! How fast the machine's memory can be read.
 
+use crate::pool;
 use std::time::{Duration, Instant};
-
-use rayon::prelude::*;
 
 /// Words of a piece that a thread reads at once, 1 MiB.
 const PIECE: usize = 1 << 17;
@@ -34,13 +33,14 @@ pub(super) fn measure() -> Option<Bandwidth> {
     words.try_reserve_exact(n_words).ok()?;
     words.resize(n_words, 0);
     // Memory that was never written has no pages of its own, and belongs to no node.
-    words.par_chunks_mut(PIECE).for_each(|piece| piece.fill(1));
+    pool::for_each(words.chunks_mut(PIECE), |piece| piece.fill(1));
     let started = Instant::now();
     let mut rates = Vec::new();
     // The first pass is not counted.
     for pass in 0..=PASSES {
         let begun = Instant::now();
-        let sum: u64 = words.par_chunks(PIECE).map(sum).sum();
+        let sums = pool::map(words.chunks(PIECE), sum);
+        let sum: u64 = sums.into_iter().sum();
         let seconds = begun.elapsed().as_secs_f64();
         if std::hint::black_box(sum) != n_words as u64 {
             return None;
@@ -54,7 +54,7 @@ pub(super) fn measure() -> Option<Bandwidth> {
     }
     let summary = super::stats::Summary::of(&rates);
     Some(Bandwidth {
-        n_threads: rayon::current_num_threads(),
+        n_threads: pool::n_threads(),
         best: summary.max,
         median: summary.median,
         n_passes: rates.len(),

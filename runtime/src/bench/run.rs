@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Instant;
 
 use gguf_cli::{Failure, Result, file_name, say, warn};
-use rayon::ThreadPool;
 
 use super::args::Args;
 use super::bandwidth::{self, Bandwidth};
@@ -16,6 +15,8 @@ use super::record::{Measured, ModelFacts, Results};
 use super::report::Output;
 use super::timing::{Runner, warm_up};
 use super::traffic::{self, Traffic};
+use crate::options::PoolArgs;
+use crate::pool::Pool;
 use crate::{Model, Session};
 
 /// Runs the program.
@@ -27,13 +28,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
         .map(|path| Plot::create(path, args.overwrite.force, &inputs))
         .transpose()?;
     let threads = plan.threads.iter();
-    let pools = threads
-        .map(|&n| gguf_cli::thread_pool(n))
-        .collect::<Result<Vec<_>>>()?;
+    let pools = threads.map(|&n| pool(n)).collect::<Result<Vec<_>>>()?;
     if plan.models.len() > 1 {
         // Better now than after the others were measured.
         for path in &plan.models {
-            pools[0].install(|| open(args, path))?;
+            pools[0].enter(|| open(args, path))?;
         }
     }
     let bench = Bench {
@@ -51,6 +50,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Threads for all work.
+fn pool(n: usize) -> Result<Pool> {
+    let args = PoolArgs {
+        threads: n,
+        threads_batch: 0,
+    };
+    args.pool()
+}
+
 /// How every model is opened: options of loading are applied here.
 fn open(args: &Args, path: &Path) -> Result<Model> {
     Ok(args.load.open(path, args.talk.quiet)?)
@@ -60,7 +68,7 @@ struct Bench<'a> {
     args: &'a Args,
     plan: &'a Plan,
     /// One for each number of threads.
-    pools: &'a [ThreadPool],
+    pools: &'a [Pool],
     watch: Watch,
     results: Results,
     output: Output,
@@ -72,7 +80,7 @@ impl Bench<'_> {
         for path in &plan.models {
             self.model(path)?;
         }
-        let n_threads = self.pools.iter().map(ThreadPool::current_num_threads).max();
+        let n_threads = self.pools.iter().map(Pool::n_batch).max();
         let whole = self.watch.stop();
         self.results.finish(whole, n_threads.unwrap_or(1));
         self.output.end(&self.results)?;
@@ -86,7 +94,7 @@ impl Bench<'_> {
         }
         let disk = load::disk_bytes();
         let started = Instant::now();
-        let model = self.pools[0].install(|| open(self.args, path))?;
+        let model = self.pools[0].enter(|| open(self.args, path))?;
         let mut start = Start {
             cold: self.args.cold,
             open: started.elapsed().as_secs_f64(),
@@ -137,7 +145,7 @@ impl Bench<'_> {
                 n_gen,
                 n_depth,
             };
-            self.pools[0].install(|| runner.once(&test, 0))
+            self.pools[0].enter(|| runner.once(&test, 0))
         };
         if n_prompt > 0 {
             start.prompt = Some((n_prompt, time(n_prompt, 0, 0)?));
@@ -150,7 +158,7 @@ impl Bench<'_> {
     fn session(&mut self, session: &mut Session<'_>, (n_batch, n_ubatch): (usize, usize)) -> Result<()> {
         let pools = self.pools;
         for pool in pools {
-            let n_threads = pool.current_num_threads();
+            let n_threads = pool.n_batch();
             self.bandwidth(pool);
             let settings = *session.settings();
             let config = Config {
@@ -162,7 +170,7 @@ impl Bench<'_> {
             };
             let mut runner = Runner::new(session, n_batch);
             for test in &self.plan.tests {
-                let mut measured = pool.install(|| measure(&mut runner, self.plan, config, *test))?;
+                let mut measured = pool.enter(|| measure(&mut runner, self.plan, config, *test))?;
                 measured.model = self.results.models.len() - 1;
                 if test.n_prompt == 0 {
                     let traffic = Traffic::of(runner.model(), &settings, test.n_depth, test.n_gen);
@@ -193,14 +201,14 @@ impl Bench<'_> {
     }
 
     /// Measures the memory once for each number of threads.
-    fn bandwidth(&mut self, pool: &ThreadPool) {
-        let n_threads = pool.current_num_threads();
+    fn bandwidth(&mut self, pool: &Pool) {
+        let n_threads = pool.n_batch();
         let known = self.results.bandwidths.iter().any(|b| b.n_threads == n_threads);
         let generates = self.plan.tests.iter().any(|t| t.n_prompt == 0);
         if known || self.args.no_bandwidth || !generates {
             return;
         }
-        let measured: Option<Bandwidth> = pool.install(bandwidth::measure);
+        let measured: Option<Bandwidth> = pool.enter(bandwidth::measure);
         self.results.bandwidths.extend(measured);
     }
 }

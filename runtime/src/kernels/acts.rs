@@ -3,9 +3,9 @@
 use gguf_blocks::Cpu;
 use gguf_blocks::activation::{GROUP, GroupScale, quantize};
 use gguf_blocks::kernel::{Columns, MAX_COLUMNS, RoundActivations};
-use rayon::prelude::*;
 
 use crate::observe::Reported;
+use crate::pool;
 
 /// Values that one task quantizes: whole groups.
 const TASK: usize = 1 << 15;
@@ -130,10 +130,8 @@ impl Acts {
             return;
         }
         self.rounded.resize(self.x.len(), 0.0);
-        self.x
-            .par_chunks(TASK)
-            .zip(self.rounded.par_chunks_mut(TASK))
-            .for_each(|(x, rounded)| round(x, rounded));
+        let parts = self.x.chunks(TASK).zip(self.rounded.chunks_mut(TASK));
+        pool::for_each(parts, |(x, rounded)| round(x, rounded));
         self.rounding = Some(round);
     }
 
@@ -145,11 +143,9 @@ impl Acts {
             if self.x.len() <= TASK {
                 quantize(cpu, &self.x, &mut self.q, &mut self.scales);
             } else {
-                self.x
-                    .par_chunks(TASK)
-                    .zip(self.q.par_chunks_mut(TASK))
-                    .zip(self.scales.par_chunks_mut(TASK / GROUP))
-                    .for_each(|((x, q), scales)| quantize(cpu, x, q, scales));
+                let parts = self.x.chunks(TASK).zip(self.q.chunks_mut(TASK));
+                let parts = parts.zip(self.scales.chunks_mut(TASK / GROUP));
+                pool::for_each(parts, |((x, q), scales)| quantize(cpu, x, q, scales));
             }
             self.quantized = true;
         }
@@ -226,28 +222,19 @@ impl Packed {
         let n_groups = rows.n_cols / GROUP;
         self.q.resize(source.len() * rows.n_cols, 0);
         self.scales.resize(source.len() * n_groups, GroupScale::default());
-        let mut tasks = Vec::new();
         let (mut q, mut scales) = (&mut self.q[..], &mut self.scales[..]);
-        for group in group_starts.windows(2) {
-            for (first, width) in panels(group[1] - group[0]) {
-                let first = group[0] + first;
-                let (to_q, to_scales);
-                (to_q, q) = q.split_at_mut(width * rows.n_cols);
-                (to_scales, scales) = scales.split_at_mut(width * n_groups);
-                if width > 1 {
-                    tasks.push((&source[first..first + width], to_q, to_scales));
-                }
-            }
-        }
-        if source.len() * rows.n_cols <= TASK {
-            for (source, q, scales) in tasks {
-                rows.interleave(source, q, scales);
-            }
-        } else {
-            tasks
-                .into_par_iter()
-                .for_each(|(source, q, scales)| rows.interleave(source, q, scales));
-        }
+        let groups = group_starts
+            .windows(2)
+            .flat_map(|g| panels(g[1] - g[0]).map(move |(first, width)| (g[0] + first, width)));
+        let tasks = groups.map(|(first, width)| {
+            let source = &source[first..first + width];
+            let q = q.split_off_mut(..width * rows.n_cols).unwrap_or_default();
+            let scales = scales.split_off_mut(..width * n_groups).unwrap_or_default();
+            (source, q, scales)
+        });
+        // Single columns are used as they are.
+        let tasks = tasks.filter(|(source, ..)| source.len() > 1);
+        pool::rows(tasks, |(source, q, scales)| rows.interleave(source, q, scales));
         self.source.clear();
         self.source.extend_from_slice(source);
         self.group_starts.clear();

@@ -12,10 +12,14 @@ use super::acts::{Acts, panels};
 use super::rows::RowBuffer;
 use super::{Weights, float};
 use crate::memory::GridMut;
+use crate::pool;
 use crate::session::Compute;
 
 /// Work of a task, in units of about a nanosecond: well above what handing it to another thread costs.
 const TASK: usize = 30_000;
+
+/// Pieces of work for each thread.
+const PIECES: usize = 6;
 
 /// Panels of eight rows that are worked on together.
 const PANELS: usize = 4;
@@ -72,56 +76,57 @@ pub(super) struct Product<'a> {
 impl Product<'_> {
     /// Computes everything; `y` has a row for each pair and a column for each row of a matrix.
     pub(super) fn run(&self, y: GridMut<'_>) {
-        self.matrices(0..self.w.n_mats, y);
-    }
-
-    /// Products with some matrices; `y` has their pairs.
-    fn matrices(&self, mats: Range<usize>, y: GridMut<'_>) {
-        if y.n_rows() == 0 {
-            return;
-        }
-        if mats.len() == 1 {
-            return self.rows(mats.start, 0, y);
-        }
-        let middle = mats.start + mats.len() / 2;
-        let (first, second) = y.split_rows(self.group_starts[middle] - self.group_starts[mats.start]);
-        let serial = self
-            .cost(first.n_rows(), self.w.n_rows)
-            .min(self.cost(second.n_rows(), self.w.n_rows))
-            < TASK / 4;
-        let (left, right) = (mats.start..middle, middle..mats.end);
-        if serial {
-            self.matrices(left, first);
-            self.matrices(right, second);
+        let cost: usize = (0..self.w.n_mats).map(|mat| self.cost(mat)).sum();
+        let n_threads = pool::n_threads();
+        // Threads that are slower or later take fewer pieces; small work is not worth the handing over.
+        let piece = if cost < TASK {
+            usize::MAX
         } else {
-            rayon::join(|| self.matrices(left, first), || self.matrices(right, second));
-        }
+            (cost / (n_threads * PIECES)).max(TASK / 2)
+        };
+        pool::for_each(self.pieces(y, piece), |(mat, first_row, y)| {
+            self.panels(mat, first_row, y)
+        });
     }
 
-    /// Work of `n_rows` rows with some pairs of one matrix.
-    fn cost(&self, pairs: usize, n_rows: usize) -> usize {
+    /// The matrices that have pairs, cut into rows that cost about `piece`: matrix, first row and place of the results.
+    fn pieces<'y>(
+        &self,
+        y: GridMut<'y>,
+        piece: usize,
+    ) -> impl Iterator<Item = (usize, usize, GridMut<'y>)> + Send {
+        let mut rest = Some(y);
+        let mats = (0..self.w.n_mats).filter(|&mat| self.group_starts[mat] < self.group_starts[mat + 1]);
+        mats.flat_map(move |mat| {
+            let n_pairs = self.group_starts[mat + 1] - self.group_starts[mat];
+            let (of_mat, others) = rest.take().expect("put back below").split_rows(n_pairs);
+            rest = Some(others);
+            let n_rows = self.w.n_rows;
+            let n_pieces = self.cost(mat).div_ceil(piece).clamp(1, n_rows.div_ceil(ROWS));
+            let step = n_rows.div_ceil(n_pieces).next_multiple_of(ROWS);
+            let mut left = Some(of_mat);
+            (0..n_rows).step_by(step).map(move |first| {
+                let of_rest = left.take().expect("put back below");
+                let n = step.min(n_rows - first);
+                let (part, others) = of_rest.split_cols(n);
+                left = Some(others);
+                (mat, first, part)
+            })
+        })
+    }
+
+    /// Work with a matrix, in units of about a nanosecond.
+    fn cost(&self, mat: usize) -> usize {
+        let pairs = self.group_starts[mat + 1] - self.group_starts[mat];
         if pairs == 0 {
             return 0;
         }
         let products = if self.path.is_int() { 32 } else { 8 };
-        n_rows * (self.row_bytes / 8 + self.w.n_cols * pairs / products)
+        self.w.n_rows * (self.row_bytes / 8 + self.w.n_cols * pairs / products)
     }
 
-    /// Products with the rows of a matrix from `first_row` on, as many as `y` has columns.
-    fn rows(&self, mat: usize, first_row: usize, y: GridMut<'_>) {
-        let n = y.n_cols();
-        if n <= ROWS || self.cost(y.n_rows(), n) < 2 * TASK {
-            return self.panels(mat, first_row, y);
-        }
-        let at = (n / 2).next_multiple_of(ROWS);
-        let (first, second) = y.split_cols(at);
-        rayon::join(
-            || self.rows(mat, first_row, first),
-            || self.rows(mat, first_row + at, second),
-        );
-    }
-
-    /// The same on this thread, some panels of eight rows at a time, so that parts of the activations are used more
+    /// Products with the rows of a matrix from `first_row` on, as many as `y` has columns: some panels of eight rows at
+    /// a time, so that parts of the activations are used more
     /// than once while they are near, and results are written in whole lines of the caches.
     fn panels(&self, mat: usize, first_row: usize, mut y: GridMut<'_>) {
         let pairs = self.group_starts[mat]..self.group_starts[mat + 1];

@@ -253,11 +253,8 @@ fn results_do_not_depend_on_level_threads_or_company() {
         let mut x = acts(random, n, n_cols);
         let expected = bits(&product(Cpu::at_most(Level::Portable), w, &mut x));
         for threads in [1, 2, 5] {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .expect("a pool");
-            let y = pool.install(|| product(Cpu::best(), w, &mut x));
+            let pool = crate::pool::Pool::new(&crate::pool::PoolOptions::threads(threads)).expect("a pool");
+            let y = pool.enter(|| product(Cpu::best(), w, &mut x));
             assert_eq!(bits(&y), expected, "{} with {threads} threads", format.name);
         }
         for t in [0, 7, n - 1] {

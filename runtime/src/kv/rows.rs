@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use gguf_blocks::half_bulk::{f32_to_bf16, f32_to_f16};
 use gguf_blocks::{Cpu, DecodeRow, EncodeRow, Importance};
-use rayon::prelude::*;
 
 use super::KvType;
 use crate::kernels::attention::{BLOCK, LANES};
+use crate::pool;
 
 /// Rows from which on the heads are stored in parallel.
 const MIN_ROWS: usize = 16;
@@ -108,8 +108,8 @@ impl Rows {
             }
             return;
         }
-        let heads = self.bytes.par_chunks_exact_mut(n_head_bytes).enumerate();
-        heads.for_each(|(i, bytes)| {
+        let heads = self.bytes.chunks_exact_mut(n_head_bytes).enumerate();
+        pool::for_each(heads, |(i, bytes)| {
             let (seq, head) = (i / n_heads, i % n_heads);
             for (&(_, pos), row) in rows().filter(|(place, _)| place.0 as usize == seq) {
                 codec.put(&row[head * codec.dim..][..codec.dim], pos as usize, bytes);

@@ -5,12 +5,12 @@
 //! `S q / sqrt(head_dim_k)`. Queries, keys and values come out of a short convolution over positions.
 
 use gguf_models::spec::DeltaNet;
-use rayon::prelude::*;
 
-use crate::forward::{Env, MIN_ROWS, Scratch};
+use crate::forward::{Env, Scratch};
 use crate::kernels::elementwise::{add_scaled, dot, mul_silu, rms_norm, silu, softplus};
 use crate::kernels::exp;
 use crate::model::DeltaNetWeights;
+use crate::pool;
 use crate::recurrent::Recurrent;
 
 /// Added to the square of the length of queries and keys.
@@ -59,9 +59,9 @@ pub(crate) fn run(w: &DeltaNetWeights, env: &mut Env<'_>, states: &mut Recurrent
     }
     s.mixed.reset(n, spec.n_inner());
     let dim = spec.head_dim_v;
-    let heads = s.mixed.rows_mut().par_chunks_mut(dim);
-    let heads = heads.zip(d.gate.par_chunks(dim)).enumerate();
-    heads.with_min_len(MIN_ROWS).for_each(|(i, (out, gate))| {
+    let heads = s.mixed.rows_mut().chunks_mut(dim);
+    let heads = heads.zip(d.gate.chunks(dim)).enumerate();
+    pool::rows(heads, |(i, (out, gate))| {
         let at = (i % spec.n_head_v * n + i / spec.n_head_v) * dim;
         rms_norm(&d.by_head[at..at + dim], &w.norm.weight, w.norm.eps, out);
         mul_silu(out, gate);
@@ -81,8 +81,8 @@ fn convolve(w: &DeltaNetWeights, rows: &[f32], last: &mut [f32], out: &mut [f32]
             &rows[(i - n_last) * n_qkv..][..n_qkv]
         }
     };
-    let each = out.par_chunks_mut(n_qkv).enumerate().with_min_len(MIN_ROWS);
-    each.for_each(|(t, out)| {
+    let each = out.chunks_mut(n_qkv).enumerate();
+    pool::rows(each, |(t, out)| {
         out.fill(0.0);
         for k in 0..n_conv {
             let weights = w.conv.iter().skip(k).step_by(n_conv);
@@ -105,8 +105,8 @@ fn convolve(w: &DeltaNetWeights, rows: &[f32], last: &mut [f32], out: &mut [f32]
 fn normalize_heads(spec: &DeltaNet, rows: &mut [f32]) {
     let (dim, n_keys) = (spec.head_dim_k, spec.n_head_k * spec.head_dim_k);
     let query_factor = 1.0 / (dim as f32).sqrt();
-    let rows = rows.par_chunks_mut(spec.n_qkv()).with_min_len(MIN_ROWS);
-    rows.for_each(|row| {
+    let rows = rows.chunks_mut(spec.n_qkv());
+    pool::rows(rows, |row| {
         for (i, head) in row[..2 * n_keys].chunks_exact_mut(dim).enumerate() {
             let factor = 1.0 / (dot(head, head) + LENGTH_EPS).sqrt();
             let factor = if i < spec.n_head_k {
@@ -136,10 +136,10 @@ fn advance(
     let (dim_k, dim_v, per_key) = (spec.head_dim_k, spec.head_dim_v, spec.n_head_v / spec.n_head_k);
     let n_keys = spec.n_head_k * dim_k;
     let heads = states
-        .par_chunks_mut(dim_k * dim_v)
-        .zip(out.par_chunks_mut(n * dim_v))
+        .chunks_mut(dim_k * dim_v)
+        .zip(out.chunks_mut(n * dim_v))
         .enumerate();
-    heads.for_each(|(h, (state, out))| {
+    pool::for_each(heads, |(h, (state, out))| {
         let (key_head, value) = (h / per_key, h % per_key);
         let results = out[rows.start * dim_v..rows.end * dim_v].chunks_exact_mut(dim_v);
         let inputs = qkv

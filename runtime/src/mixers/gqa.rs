@@ -1,13 +1,12 @@
 //! Grouped-query attention.
 
-use rayon::prelude::*;
-
 use super::{apply_temperature, table};
-use crate::forward::{Env, MIN_ROWS, Scratch};
+use crate::forward::{Env, Scratch};
 use crate::kernels::Acts;
 use crate::kernels::elementwise::{RopeTable, mul_sigmoid, rms_norm_in_place};
 use crate::kv::KvCache;
 use crate::model::{GqaWeights, NormWeights, QkvWeights};
+use crate::pool;
 
 /// From the normed rows in `s.x` to the result in `s.y`; the rows' keys and values are stored on the way.
 pub(crate) fn run(w: &GqaWeights, env: &mut Env<'_>, kv: &mut KvCache, s: &mut Scratch) {
@@ -73,16 +72,14 @@ fn project(w: &GqaWeights, env: &mut Env<'_>, s: &mut Scratch) {
 /// Copies columns `first .. first + n` of rows of `n_cols` elements.
 fn cut(rows: &[f32], n_cols: usize, first: usize, n: usize, out: &mut Vec<f32>) {
     out.resize(rows.len() / n_cols * n, 0.0);
-    let rows = rows.par_chunks(n_cols).zip(out.par_chunks_mut(n));
-    rows.with_min_len(MIN_ROWS)
-        .for_each(|(row, out)| out.copy_from_slice(&row[first..first + n]));
+    let rows = rows.chunks(n_cols).zip(out.chunks_mut(n));
+    pool::rows(rows, |(row, out)| out.copy_from_slice(&row[first..first + n]));
 }
 
 fn apply_gates(gates: &[f32], mixed: &mut Acts) {
     let n = mixed.n_cols();
-    let rows = mixed.rows_mut().par_chunks_mut(n).zip(gates.par_chunks(n));
-    rows.with_min_len(MIN_ROWS)
-        .for_each(|(row, gates)| mul_sigmoid(row, gates));
+    let rows = mixed.rows_mut().chunks_mut(n).zip(gates.chunks(n));
+    pool::rows(rows, |(row, gates)| mul_sigmoid(row, gates));
 }
 
 /// What happens to queries or keys in front of attention.
@@ -96,11 +93,8 @@ struct Heads<'a> {
 
 impl Heads<'_> {
     fn prepare(&self, rows: &mut [f32], n_head: usize, place: &[(u32, u32)]) {
-        let rows = rows
-            .par_chunks_mut(n_head * self.head_dim)
-            .zip(place)
-            .with_min_len(MIN_ROWS);
-        rows.for_each(|(row, &(_, pos))| {
+        let rows = rows.chunks_mut(n_head * self.head_dim).zip(place);
+        pool::rows(rows, |(row, &(_, pos))| {
             if !self.after_rope {
                 self.normalize(row);
             }

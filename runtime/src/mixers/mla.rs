@@ -1,15 +1,14 @@
 //! Latent attention, with queries that meet the latent vectors themselves or keys and values made of these.
 
-use rayon::prelude::*;
-
 use super::{apply_temperature, table};
-use crate::forward::{Env, MIN_ROWS, Scratch};
+use crate::forward::{Env, Scratch};
 use crate::kernels::Acts;
 use crate::kernels::elementwise::{RopeTable, add_scaled, rms_norm, rms_norm_in_place};
 use crate::kernels::rows::decode_row;
 use crate::kv::KvCache;
 use crate::model::{MlaKvWeights, MlaQueryWeights, MlaWeights, NormWeights, Tensor};
 use crate::observe::Input;
+use crate::pool;
 
 /// What latent attention needs beside what all attention does.
 #[derive(Debug, Default)]
@@ -74,9 +73,8 @@ fn queries(w: &MlaWeights, env: &mut Env<'_>, s: &mut Scratch) {
             let n = a.n_rows();
             let latent = &mut s.mla.latent;
             latent.reset(s.place.len(), n);
-            let rows = latent.rows_mut().par_chunks_mut(n).zip(s.projected.par_chunks(n));
-            rows.with_min_len(MIN_ROWS)
-                .for_each(|(out, row)| rms_norm(row, &norm.weight, norm.eps, out));
+            let rows = latent.rows_mut().chunks_mut(n).zip(s.projected.chunks(n));
+            pool::rows(rows, |(out, row)| rms_norm(row, &norm.weight, norm.eps, out));
             env.matmul(b, latent, &mut s.q);
         }
     }
@@ -84,8 +82,10 @@ fn queries(w: &MlaWeights, env: &mut Env<'_>, s: &mut Scratch) {
 
 /// Norm of the first elements of each row, as many as there are weights.
 fn norm_heads(norm: &NormWeights, rows: &mut [f32], n_cols: usize) {
-    let rows = rows.par_chunks_mut(n_cols).with_min_len(MIN_ROWS);
-    rows.for_each(|row| rms_norm_in_place(&mut row[..norm.weight.len()], &norm.weight, norm.eps));
+    let rows = rows.chunks_mut(n_cols);
+    pool::rows(rows, |row| {
+        rms_norm_in_place(&mut row[..norm.weight.len()], &norm.weight, norm.eps)
+    });
 }
 
 /// Rotates the elements from `first` on of each head of `head_dim` elements.
@@ -98,8 +98,8 @@ fn rotate_tails(
     place: &[(u32, u32)],
 ) {
     let Some(rope) = rope else { return };
-    let rows = rows.par_chunks_mut(n_cols).zip(place).with_min_len(MIN_ROWS);
-    rows.for_each(|(row, &(_, pos))| {
+    let rows = rows.chunks_mut(n_cols).zip(place);
+    pool::rows(rows, |(row, &(_, pos))| {
         for head in row.chunks_exact_mut(head_dim) {
             rope.rotate(pos as usize, &mut head[first..]);
         }
@@ -131,8 +131,8 @@ fn absorbed(
     show_heads(&v_b.name, n_head, env, &mut m.heads);
     env.matmul_grouped(v_b, &mut m.heads, &m.source, &m.starts, &mut m.by_head);
     s.mixed.reset(n, n_head * n_v);
-    let rows = s.mixed.rows_mut().par_chunks_mut(n_v).enumerate();
-    rows.with_min_len(MIN_ROWS).for_each(|(i, out)| {
+    let rows = s.mixed.rows_mut().chunks_mut(n_v).enumerate();
+    pool::rows(rows, |(i, out)| {
         let at = (i % n_head * n + i / n_head) * n_v;
         out.copy_from_slice(&m.by_head[at..at + n_v]);
     });
@@ -141,19 +141,15 @@ fn absorbed(
 /// The latent vectors alone, of rows that have rotated elements behind.
 fn take_latents(rows: &[f32], n_latent: usize, rank: usize, out: &mut Acts) {
     out.reset(rows.len() / n_latent, rank);
-    let pairs = out.rows_mut().par_chunks_mut(rank).zip(rows.par_chunks(n_latent));
-    pairs
-        .with_min_len(MIN_ROWS)
-        .for_each(|(out, row)| out.copy_from_slice(&row[..rank]));
+    let pairs = out.rows_mut().chunks_mut(rank).zip(rows.chunks(n_latent));
+    pool::rows(pairs, |(out, row)| out.copy_from_slice(&row[..rank]));
 }
 
 /// The elements of each query head that are not rotated.
 fn take_plain_queries(q: &[f32], n_q: usize, n_nope: usize, out: &mut Acts) {
     out.reset(q.len() / n_q, n_nope);
-    let heads = out.rows_mut().par_chunks_mut(n_nope).zip(q.par_chunks(n_q));
-    heads
-        .with_min_len(MIN_ROWS)
-        .for_each(|(out, q)| out.copy_from_slice(&q[..n_nope]));
+    let heads = out.rows_mut().chunks_mut(n_nope).zip(q.chunks(n_q));
+    pool::rows(heads, |(out, q)| out.copy_from_slice(&q[..n_nope]));
 }
 
 /// Shows an observer rows of single heads.
@@ -169,8 +165,8 @@ fn latent_queries(w: &MlaWeights, by_head: &[f32], q: &[f32], out: &mut Vec<f32>
     let (n_q, n_k) = (spec.n_nope + spec.rope.n_rot, rank + spec.rope.n_rot);
     let n = q.len() / (n_head * n_q);
     out.resize(n * n_head * n_k, 0.0);
-    let latent = out.par_chunks_mut(n_k).zip(q.par_chunks(n_q)).enumerate();
-    latent.with_min_len(MIN_ROWS).for_each(|(i, (out, q))| {
+    let latent = out.chunks_mut(n_k).zip(q.chunks(n_q)).enumerate();
+    pool::rows(latent, |(i, (out, q))| {
         let at = (i % n_head * n + i / n_head) * rank;
         out[..rank].copy_from_slice(&by_head[at..at + rank]);
         out[rank..].copy_from_slice(&q[spec.n_nope..]);
@@ -200,8 +196,8 @@ fn show_latent_way(
     let weights = env.weights(kv_b);
     let factor = kv_b.factors.first().copied().unwrap_or(1.0);
     m.by_head.resize(n * n_head * rank, 0.0);
-    let heads = m.by_head.par_chunks_mut(n * rank).enumerate();
-    heads.for_each(|(head, out)| {
+    let heads = m.by_head.chunks_mut(n * rank).enumerate();
+    pool::for_each(heads, |(head, out)| {
         out.fill(0.0);
         let mut keys = vec![0.0; rank];
         for i in 0..n_nope {
@@ -241,23 +237,16 @@ fn expanded(w: &MlaWeights, kv_b: &Tensor, env: &mut Env<'_>, kv: &mut KvCache, 
     env.matmul(kv_b, &mut m.latent, &mut m.by_head);
     s.k.resize(n * n_head * n_k, 0.0);
     s.v.resize(n * n_head * n_v, 0.0);
-    let out =
-        s.k.par_chunks_mut(n_head * n_k)
-            .zip(s.v.par_chunks_mut(n_head * n_v));
-    let rows = m
-        .by_head
-        .par_chunks(n_head * n_kv)
-        .zip(s.projected.par_chunks(n_latent));
-    out.zip(rows)
-        .with_min_len(MIN_ROWS)
-        .for_each(|((k, v), (made, latent))| {
-            let heads = k.chunks_exact_mut(n_k).zip(v.chunks_exact_mut(n_v));
-            for ((k, v), made) in heads.zip(made.chunks_exact(n_kv)) {
-                k[..n_nope].copy_from_slice(&made[..n_nope]);
-                k[n_nope..].copy_from_slice(&latent[rank..]);
-                v.copy_from_slice(&made[n_nope..]);
-            }
-        });
+    let out = s.k.chunks_mut(n_head * n_k).zip(s.v.chunks_mut(n_head * n_v));
+    let rows = m.by_head.chunks(n_head * n_kv).zip(s.projected.chunks(n_latent));
+    pool::rows(out.zip(rows), |((k, v), (made, latent))| {
+        let heads = k.chunks_exact_mut(n_k).zip(v.chunks_exact_mut(n_v));
+        for ((k, v), made) in heads.zip(made.chunks_exact(n_kv)) {
+            k[..n_nope].copy_from_slice(&made[..n_nope]);
+            k[n_nope..].copy_from_slice(&latent[rank..]);
+            v.copy_from_slice(&made[n_nope..]);
+        }
+    });
     kv.store_rows(w.kv_layer, &s.place, &s.k, &s.v);
     s.mixed.reset(n, n_head * n_v);
     kv.attend(env.cpu, w.kv_layer, &s.q, None, &s.place, s.mixed.rows_mut());

@@ -5,10 +5,9 @@ pub(crate) mod gqa;
 pub(crate) mod mla;
 
 use gguf_models::spec::{Rope, Temperature};
-use rayon::prelude::*;
 
-use crate::forward::MIN_ROWS;
 use crate::kernels::elementwise::RopeTable;
+use crate::pool;
 
 /// The table of a rotation.
 pub(crate) fn table(ropes: &[RopeTable], rope: Option<Rope>) -> Option<&RopeTable> {
@@ -17,8 +16,8 @@ pub(crate) fn table(ropes: &[RopeTable], rope: Option<Rope>) -> Option<&RopeTabl
 
 /// Grows query rows of `n_cols` elements with their positions.
 pub(crate) fn apply_temperature(t: Temperature, q: &mut [f32], n_cols: usize, place: &[(u32, u32)]) {
-    let rows = q.par_chunks_mut(n_cols).zip(place).with_min_len(MIN_ROWS);
-    rows.for_each(|(row, &(_, pos))| {
+    let rows = q.chunks_mut(n_cols).zip(place);
+    pool::rows(rows, |(row, &(_, pos))| {
         let step = (pos as usize + t.offset) / t.length.max(1);
         // Through f64, so that no platform's single-precision library decides about the bits.
         let factor = 1.0 + t.scale * (((step + 1) as f64).ln() as f32);

@@ -4,9 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};
+use gguf_cli::{Failure, OutputArgs, Result, TalkArgs};
 
-use crate::options::{ChunkArgs, ExactnessArgs, LoadArgs, OrderArgs};
+use crate::options::{ChunkArgs, ExactnessArgs, LoadArgs, OrderArgs, PoolArgs};
 
 /// Scores how well a model predicts a text
 ///
@@ -36,7 +36,7 @@ pub(super) struct Args {
     #[command(flatten)]
     pub(super) order: OrderArgs,
     #[command(flatten)]
-    pub(super) threads: ThreadArgs,
+    pub(super) threads: PoolArgs,
     /// Score the last N tokens of windows that start N tokens apart, instead of the second half of each chunk.
     /// Windows have -c plus N/2 tokens, rounded up to a multiple of 256: those of llama-perplexity where it
     /// evaluates one sequence at a time (-b less than twice -c); here -b is free

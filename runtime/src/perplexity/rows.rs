@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use rayon::prelude::*;
-
 use super::base::{self, BaseRow, Form};
 use super::kl::Comparison;
 use super::score::LogSum;
 use super::tally::Score;
 use crate::chunks::{ChunkRows, Chunks};
+use crate::pool;
 use crate::{Error, Result};
 
 /// What rows are scored beside.
@@ -25,42 +24,42 @@ pub(super) enum Beside<'a> {
 /// Scores of all rows, or the first failure in their order.
 pub(super) fn score(block: &ChunkRows<'_>, chunks: &Chunks, beside: Beside<'_>) -> Result<Vec<Score>> {
     let n_vocab = block.n_vocab;
-    let rows = block.places.par_iter().zip(block.rows.par_chunks(n_vocab));
+    let rows = block.places.iter().zip(block.rows.chunks(n_vocab));
     let target = |&place: &(usize, usize)| chunks.target(place) as usize;
     match beside {
-        Beside::Nothing => collect(rows.map(|(place, logits)| {
+        Beside::Nothing => collect(rows, |(place, logits)| {
             let sum = log_sum(*place, logits)?;
             Ok((sum.nll(logits[target(place)]), None))
-        })),
+        }),
         Beside::Encode(bytes, form) => {
             let row_bytes = form.row_bytes(n_vocab);
             bytes.resize(block.places.len() * row_bytes, 0);
-            let rows = rows.zip(bytes.par_chunks_mut(row_bytes));
-            collect(rows.map(|((place, logits), out)| {
+            let rows = rows.zip(bytes.chunks_mut(row_bytes));
+            collect(rows, |((place, logits), out)| {
                 let sum = log_sum(*place, logits)?;
                 match form {
                     Form::Full => base::encode(logits, &sum, out),
                     Form::Compact(layout) => layout.encode(logits, &sum, target(place), out),
                 }
                 Ok((f64::from(sum.total() - logits[target(place)]), None))
-            }))
+            })
         }
         Beside::Coded(bytes, path, form) => {
-            let rows = rows.zip(bytes.par_chunks(form.row_bytes(n_vocab)));
-            collect(rows.map(|((place, logits), record)| {
+            let rows = rows.zip(bytes.chunks(form.row_bytes(n_vocab)));
+            collect(rows, |((place, logits), record)| {
                 coded(record, form, logits, *place, target(place)).map_err(|e| match e {
                     Fault::Record(what) => damaged(path, *place, &what),
                     Fault::Logit(e) => e,
                 })
-            }))
+            })
         }
         Beside::Exact(base, sums) => {
-            let base = base.par_chunks(n_vocab).zip(sums);
-            collect(rows.zip(base).map(|((place, logits), (base, base_sum))| {
+            let base = base.chunks(n_vocab).zip(sums);
+            collect(rows.zip(base), |((place, logits), (base, base_sum))| {
                 let sum = log_sum(*place, logits)?;
                 let found = Comparison::exact(logits, &sum, base, base_sum, target(place));
                 Ok((found.nll, Some(found)))
-            }))
+            })
         }
     }
 }
@@ -116,7 +115,9 @@ fn damaged(file: &Path, (chunk, pos): (usize, usize), what: &str) -> Error {
     }
 }
 
-fn collect(rows: impl IndexedParallelIterator<Item = Result<Score>>) -> Result<Vec<Score>> {
-    let all: Vec<_> = rows.collect();
-    all.into_iter().collect()
+fn collect<I>(rows: I, score: impl Fn(I::Item) -> Result<Score> + Sync) -> Result<Vec<Score>>
+where
+    I: ExactSizeIterator + Send,
+{
+    pool::map(rows, score).into_iter().collect()
 }

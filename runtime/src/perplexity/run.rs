@@ -16,12 +16,13 @@ use super::texts::{self, Text, TokenBytes};
 use super::view::View;
 use super::{report, side_by_side, tasks};
 use crate::chunks::{ChunkRows, Chunks, Evaluator, Wanted};
+use crate::pool;
 use crate::{Error, Model, Settings, Tokenizer};
 
 /// Runs the program.
 pub(super) fn run(args: &Args) -> Result<()> {
     args.check()?;
-    args.threads.pool()?.install(|| match args.tasks.kind() {
+    args.threads.pool()?.enter(|| match args.tasks.kind() {
         Some((kind, limit)) => tasks::run(args, kind, limit),
         None if !args.compare.is_empty() => side_by_side::run(args),
         None => score(args),
@@ -154,7 +155,7 @@ pub(super) fn head(args: &Args, model: &Model, texts: &[Text]) -> Map<String, Va
         "cache_type_v": args.exactness.cache_type_v.name(),
         "compute": args.exactness.compute.name(),
         "cpu": gguf_blocks::Cpu::best().level().name(),
-        "threads": rayon::current_num_threads(),
+        "threads": pool::n_threads(),
     });
     match head {
         Value::Object(map) => map,

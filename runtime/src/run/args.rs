@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use gguf_cli::{OutputArgs, TalkArgs, ThreadArgs};
+use gguf_cli::{OutputArgs, TalkArgs};
 
 use crate::SamplerSettings;
-use crate::options::{ExactnessArgs, LoadArgs, UbatchArgs};
+use crate::options::{ExactnessArgs, LoadArgs, PoolArgs, UbatchArgs};
 
 /// Continues a text, or answers in a conversation
 ///
@@ -37,7 +37,7 @@ pub(super) struct Args {
     #[command(flatten)]
     pub(super) load: LoadArgs,
     #[command(flatten)]
-    pub(super) threads: ThreadArgs,
+    pub(super) threads: PoolArgs,
     #[command(flatten)]
     pub(super) output: OutputArgs,
     /// Print the run as one JSON object, at its end

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::start::{Run, Stop, Turn};
 use crate::SamplerSettings;
+use crate::pool;
 
 /// Tokens per second; none where nothing was evaluated.
 fn rate(n: usize, seconds: f64) -> Option<f64> {
@@ -83,6 +84,6 @@ pub(super) fn object(run: &Run<'_>, prompt: &str, turn: &Turn, settings: &Sample
         "generation_seconds": turn.seconds,
         "generation_tokens_per_second": rate(turn.ids.len(), turn.seconds),
         "cpu": gguf_blocks::Cpu::best().level().name(),
-        "threads": rayon::current_num_threads(),
+        "threads": pool::n_threads(),
     })
 }

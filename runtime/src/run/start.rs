@@ -14,7 +14,7 @@ use crate::{Model, Sampler, Settings, Tokenizer};
 
 /// Runs the program.
 pub(super) fn run(args: &Args) -> Result<()> {
-    args.threads.pool()?.install(|| match &args.logits {
+    args.threads.pool()?.enter(|| match &args.logits {
         l if let (Some(from), Some(to)) = (&l.ids, &l.logits_out) => ids::run(args, from, to),
         l if l.logits_out.is_some() => Err(Failure::Usage(
             "`--logits-out` needs the tokens that `--ids` gives".into(),

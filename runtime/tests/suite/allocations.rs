@@ -6,7 +6,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rayon::ThreadPool;
+use std::sync::Barrier;
+
+use gguf_runtime::pool::{self, Pool, PoolOptions};
 
 struct Counting;
 
@@ -46,12 +48,17 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// A pool whose threads are counted. Only one test may use it at a time.
-pub(crate) fn counted_pool(n_threads: usize) -> ThreadPool {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(n_threads)
-        .start_handler(|_| COUNTED.set(true))
-        .build()
-        .unwrap()
+pub(crate) fn counted_pool(n_threads: usize) -> Pool {
+    let pool = Pool::new(&PoolOptions::threads(n_threads)).unwrap();
+    // No thread takes a second task before each has one.
+    let all = Barrier::new(n_threads);
+    pool.enter(|| {
+        pool::run(n_threads, |_| {
+            COUNTED.set(true);
+            all.wait();
+        });
+    });
+    pool
 }
 
 /// Allocations of counted threads up to now.

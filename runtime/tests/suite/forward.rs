@@ -144,17 +144,15 @@ fn bits_do_not_depend_on_threads_or_level() {
         let model = Model::bind(tiny.file()).unwrap();
         let batch = sequence(&random_ids(30, tiny.n_vocab()));
         let run = |n_threads: usize, cpu: Cpu| {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(n_threads)
-                .build()
-                .unwrap();
+            let pool =
+                gguf_runtime::pool::Pool::new(&gguf_runtime::pool::PoolOptions::threads(n_threads)).unwrap();
             let settings = Settings {
                 n_ctx: 30,
                 n_ubatch: 30,
                 cpu,
                 ..Settings::default()
             };
-            pool.install(|| Session::new(&model, settings).unwrap().decode(&batch).unwrap())
+            pool.enter(|| Session::new(&model, settings).unwrap().decode(&batch).unwrap())
         };
         let expected = run(1, Cpu::best());
         assert_eq!(run(3, Cpu::best()), expected, "{matrix_type}");

@@ -158,7 +158,7 @@ fn tokens_behind_the_first_take_no_memory() {
         let batch = batch(120);
         for n_threads in [1, 2] {
             let pool = allocations::counted_pool(n_threads);
-            let n = pool.install(|| {
+            let n = pool.enter(|| {
                 let settings = Settings {
                     n_ctx: 120,
                     n_ubatch: 8,

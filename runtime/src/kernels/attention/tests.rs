@@ -278,11 +278,8 @@ fn results_do_not_depend_on_level_threads_or_company() {
         let q = f.queries(place.len());
         let expected = bits(&f.attend(Cpu::at_most(Level::Portable), &q, &place));
         for threads in [1, 2, 5] {
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .expect("a pool");
-            let out = pool.install(|| f.attend(Cpu::best(), &q, &place));
+            let pool = crate::pool::Pool::new(&crate::pool::PoolOptions::threads(threads)).expect("a pool");
+            let out = pool.enter(|| f.attend(Cpu::best(), &q, &place));
             assert_eq!(bits(&out), expected, "{case:?} with {threads} threads");
         }
         let h = case.heads;

@@ -8,7 +8,6 @@ mod random;
 mod statistics;
 
 use gguf_cli::{Failure, Result, Unit, file_name};
-use rayon::prelude::*;
 use serde_json::json;
 
 use self::questions::{Question, Sequence};
@@ -18,6 +17,7 @@ use super::locate::{self, BadLogit};
 use super::score::LogSum;
 use super::texts;
 use super::view::View;
+use crate::pool;
 use crate::{Error, Session, Settings, Token, Tokenizer};
 
 /// Sequences that are evaluated together at most.
@@ -197,11 +197,8 @@ fn evaluate(session: &mut Session<'_>, sequences: &[&Sequence]) -> crate::Result
     }
     let mut sums = vec![0.0; sequences.len()];
     session.decode_with(&batch, None, &mut |logits| {
-        let rows = logits
-            .index
-            .par_iter()
-            .zip(logits.rows.par_chunks(logits.n_vocab));
-        let each = rows.map(|(&i, row)| {
+        let rows = logits.index.iter().zip(logits.rows.chunks(logits.n_vocab));
+        let each = pool::map(rows, |(&i, row)| {
             let (seq, pos) = places[i];
             let sum = LogSum::of(row).map_err(|token| Error::NonFinite {
                 chunk: seq + 1,
@@ -209,9 +206,8 @@ fn evaluate(session: &mut Session<'_>, sequences: &[&Sequence]) -> crate::Result
                 token,
                 value: row[token],
             })?;
-            Ok((seq, -sum.nll(row[sequences[seq].ids[pos + 1] as usize])))
+            Ok::<_, Error>((seq, -sum.nll(row[sequences[seq].ids[pos + 1] as usize])))
         });
-        let each: Vec<crate::Result<(usize, f64)>> = each.collect();
         for score in each {
             let (seq, score) = score?;
             sums[seq] += score;
@@ -306,7 +302,7 @@ fn object(
         "cache_type_v": args.exactness.cache_type_v.name(),
         "compute": args.exactness.compute.name(),
         "cpu": gguf_blocks::Cpu::best().level().name(),
-        "threads": rayon::current_num_threads(),
+        "threads": pool::n_threads(),
         "results": tasks.iter().map(result).collect::<Vec<_>>(),
     })
 }
