@@ -8,16 +8,14 @@
 use std::arch::x86_64::{
     __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32,
     _mm256_add_ps, _mm256_cvtepi32_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
-    _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_permute2f128_ps, _mm256_set1_epi16, _mm256_set1_epi32,
-    _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_shuffle_ps, _mm256_sign_epi8,
-    _mm256_storeu_ps, _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
+    _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps,
+    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_storeu_ps, _mm256_sub_ps,
 };
 
 use gguf_blocks::activation::{GROUP, Q8Row};
 use gguf_blocks::tile::{ROWS, Tile, TileKind};
 
 use super::acts::Acts;
-use super::attention::{BLOCK, LANES, Softmax, soften_with, weigh_with};
 use super::float::Lanes;
 use super::int::groups;
 
@@ -214,113 +212,6 @@ fn products_avx2<const N: usize>(lanes: Lanes<'_>, x: [&[f32]; N]) -> [[f32; ROW
     let mut out = [[0.0; ROWS]; N];
     for (out, sum) in out.iter_mut().zip(sums) {
         store_rows(out, sum);
-    }
-    out
-}
-
-/// The twin of `attention::weigh`. Reached only for a [`gguf_blocks::Cpu`] of this level.
-pub(super) fn weigh(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
-    #[target_feature(enable = "avx2")]
-    fn with_avx2(scores: &mut [f32; BLOCK], state: &mut Softmax) -> f32 {
-        weigh_with(scores, state)
-    }
-    // SAFETY: `attention::weigh` calls this for a `Cpu` that has AVX2, nothing else does.
-    unsafe { with_avx2(scores, state) }
-}
-
-/// The twin of `attention::soften`. Reached only for a [`gguf_blocks::Cpu`] of this level.
-pub(super) fn soften(scores: &mut [f32; BLOCK], cap: f32) {
-    #[target_feature(enable = "avx2")]
-    fn with_avx2(scores: &mut [f32; BLOCK], cap: f32) {
-        soften_with(scores, cap);
-    }
-    // SAFETY: `attention::soften` calls this for a `Cpu` that has AVX2, nothing else does.
-    unsafe { with_avx2(scores, cap) }
-}
-
-/// The twin of `attention::to_lanes`, which has checked the lengths. Reached only for a [`gguf_blocks::Cpu`] of this
-/// level.
-pub(super) fn to_lanes(rows: &[f32], stride: usize, lanes: &mut [[f32; LANES]]) {
-    // SAFETY: `attention::to_lanes` calls this for a `Cpu` that has AVX2, nothing else does.
-    unsafe { to_lanes_avx2(rows, stride, lanes) }
-}
-
-#[target_feature(enable = "avx2")]
-fn to_lanes_avx2(rows: &[f32], stride: usize, lanes: &mut [[f32; LANES]]) {
-    let (blocks, rest) = lanes.as_chunks_mut::<LANES>();
-    let n = blocks.len() * LANES;
-    for (i, lanes) in blocks.iter_mut().enumerate() {
-        let mut block = [_mm256_setzero_ps(); LANES];
-        for (r, row) in block.iter_mut().enumerate() {
-            let at = r * stride + i * LANES;
-            *row = load_rows(rows[at..at + LANES].try_into().expect("eight elements"));
-        }
-        for (lanes, column) in lanes.iter_mut().zip(transpose(block)) {
-            store_rows(lanes, column);
-        }
-    }
-    for (i, lanes) in rest.iter_mut().enumerate() {
-        for (r, lane) in lanes.iter_mut().enumerate() {
-            *lane = rows[r * stride + n + i];
-        }
-    }
-}
-
-/// The twin of `attention::from_lanes`, which has checked the lengths. Reached only for a [`gguf_blocks::Cpu`] of
-/// this level.
-pub(super) fn from_lanes(lanes: &[[f32; LANES]], rows: &mut [f32], stride: usize) {
-    // SAFETY: `attention::from_lanes` calls this for a `Cpu` that has AVX2, nothing else does.
-    unsafe { from_lanes_avx2(lanes, rows, stride) }
-}
-
-#[target_feature(enable = "avx2")]
-fn from_lanes_avx2(lanes: &[[f32; LANES]], rows: &mut [f32], stride: usize) {
-    let (blocks, rest) = lanes.as_chunks::<LANES>();
-    let n = blocks.len() * LANES;
-    for (i, lanes) in blocks.iter().enumerate() {
-        let mut block = [_mm256_setzero_ps(); LANES];
-        for (column, lanes) in block.iter_mut().zip(lanes) {
-            *column = load_rows(lanes);
-        }
-        for (r, values) in transpose(block).into_iter().enumerate() {
-            let at = r * stride + i * LANES;
-            let row = &mut rows[at..at + LANES];
-            store_rows(row.try_into().expect("eight elements"), values);
-        }
-    }
-    for (i, lanes) in rest.iter().enumerate() {
-        for (r, lane) in lanes.iter().enumerate() {
-            rows[r * stride + n + i] = *lane;
-        }
-    }
-}
-
-/// Element `j` of row `i` becomes element `i` of row `j`.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn transpose(rows: [__m256; LANES]) -> [__m256; LANES] {
-    let [a, b, c, d, e, f, g, h] = rows;
-    // Pairs, then fours within each half of a register, then the halves.
-    let (ab0, ab1) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
-    let (cd0, cd1) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
-    let (ef0, ef1) = (_mm256_unpacklo_ps(e, f), _mm256_unpackhi_ps(e, f));
-    let (gh0, gh1) = (_mm256_unpacklo_ps(g, h), _mm256_unpackhi_ps(g, h));
-    let low = [
-        _mm256_shuffle_ps::<0x44>(ab0, cd0),
-        _mm256_shuffle_ps::<0xee>(ab0, cd0),
-        _mm256_shuffle_ps::<0x44>(ab1, cd1),
-        _mm256_shuffle_ps::<0xee>(ab1, cd1),
-    ];
-    let high = [
-        _mm256_shuffle_ps::<0x44>(ef0, gh0),
-        _mm256_shuffle_ps::<0xee>(ef0, gh0),
-        _mm256_shuffle_ps::<0x44>(ef1, gh1),
-        _mm256_shuffle_ps::<0xee>(ef1, gh1),
-    ];
-    let mut out = [_mm256_setzero_ps(); LANES];
-    for i in 0..4 {
-        out[i] = _mm256_permute2f128_ps::<0x20>(low[i], high[i]);
-        out[i + 4] = _mm256_permute2f128_ps::<0x31>(low[i], high[i]);
     }
     out
 }
