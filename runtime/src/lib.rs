@@ -48,7 +48,7 @@
 //! A model made of known parts needs no code here. [`chunks`] cuts texts the way perplexity and importance runs
 //! do.
 //!
-//! All parallel work runs on the rayon pool that the caller is in. Results are the same bits for any number of
+//! All parallel work runs on the threads of the [`pool`] that the caller has entered. Results are the same bits for any number of
 //! threads, at any CPU level, in debug and release builds: sums have a fixed order and nothing is fused. They
 //! may differ in the last bits between batches cut differently, no more.
 //!

@@ -178,7 +178,7 @@ pub struct Logits<'a> {
 /// Takes logits as they are computed. An error ends the batch.
 pub type LogitsSink<'a> = dyn FnMut(Logits<'_>) -> Result<()> + 'a;
 
-/// A model with the state of its sequences. Evaluation runs on the rayon pool that it is called in and
+/// A model with the state of its sequences. Evaluation runs on the threads of the pool that the caller has entered and
 /// allocates nothing once a batch of full size has been seen.
 #[derive(Debug)]
 pub struct Session<'m> {

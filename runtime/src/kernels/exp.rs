@@ -32,6 +32,25 @@ pub fn exp(x: f32) -> f32 {
     e * power_of_two(half) * power_of_two(n.wrapping_sub(half))
 }
 
+/// `e^x` for x up to 0, with fused steps: the same bits at every CPU level. The relative error is below 2e-7 down to
+/// -87, below that the result is 0.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "compiled again for each level")]
+pub(crate) fn exp_below_0(x: f32) -> f32 {
+    const LOWEST: f32 = -87.0;
+    /// Leaves the exponent of 2^n, not n, in the low bits.
+    const SHIFT_127: f32 = SHIFT + 127.0;
+    // NaN stays.
+    let c = if LOWEST > x { LOWEST } else { x };
+    let shifted = c.mul_add(std::f32::consts::LOG2_E, SHIFT_127);
+    let n = shifted - SHIFT_127;
+    let r = n.mul_add(-LN2_LOW, n.mul_add(-LN2_HIGH, c));
+    let p = P[1..].iter().fold(P[0], |p, c| p.mul_add(r, *c));
+    let e = (r * r).mul_add(p, r) + 1.0;
+    let e = e * f32::from_bits(shifted.to_bits() << 23);
+    if LOWEST > x { 0.0 } else { e }
+}
+
 #[inline]
 fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) as u32) << 23)
@@ -56,6 +75,22 @@ mod tests {
             }
         }
         assert!(worst < 2e-7, "{worst}");
+    }
+
+    #[test]
+    fn the_fused_one_is_as_good_below_0() {
+        let mut worst = 0.0f64;
+        for bits in (0..87f32.to_bits()).step_by(997) {
+            let x = -f32::from_bits(bits);
+            worst = worst.max((f64::from(exp_below_0(x)) / f64::from(x).exp() - 1.0).abs());
+        }
+        assert!(worst < 2e-7, "{worst}");
+        assert_eq!(exp_below_0(0.0), 1.0);
+        assert_eq!(exp_below_0(-87.5), 0.0);
+        assert_eq!(exp_below_0(f32::NEG_INFINITY), 0.0);
+        for bits in [0x7fc0_0000, 0x7fff_ffff, 0xffc1_2345] {
+            assert!(exp_below_0(f32::from_bits(bits)).is_nan());
+        }
     }
 
     #[test]

@@ -1,45 +1,9 @@
-//! Products of f32 panels with f32 activations, also used by attention.
-//!
-//! Eight values of the panel lie in eight lanes. One column of activations adds, in order of its elements,
-//! `lane += panel[k] * x[k]` from 0, in f32 without fusing.
+//! Products of f32 panels with f32 activations.
 
 use gguf_blocks::tile::{Panel, ROWS};
 use gguf_blocks::{Cpu, Level};
 
 use super::acts::Acts;
-
-/// Rows of eight lanes, `stride` elements apart.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lanes<'a> {
-    pub(crate) data: &'a [f32],
-    pub(crate) stride: usize,
-}
-
-/// `sum over k of lanes[k] * x[k]` for each of `N` rows `x` of one length, not more than there are rows of
-/// lanes.
-pub(crate) fn products<const N: usize>(cpu: Cpu, lanes: Lanes<'_>, x: [&[f32]; N]) -> [[f32; ROWS]; N] {
-    let n = x.first().map_or(0, |x| x.len());
-    assert!(x.iter().all(|x| x.len() == n), "rows have one length");
-    assert!(
-        n == 0 || (n - 1) * lanes.stride + ROWS <= lanes.data.len(),
-        "{n} rows of lanes are there"
-    );
-    match cpu.level() {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => super::x86::products(lanes, x),
-        _ => {
-            let mut sums = [[0.0; ROWS]; N];
-            for (sums, x) in sums.iter_mut().zip(x) {
-                for (k, x) in x.iter().enumerate() {
-                    for (sum, lane) in sums.iter_mut().zip(&lanes.data[k * lanes.stride..][..ROWS]) {
-                        *sum += lane * x;
-                    }
-                }
-            }
-            sums
-        }
-    }
-}
 
 /// Lanes in which sums of a row are kept.
 pub(super) const SUMS: usize = 8;

@@ -1,6 +1,6 @@
 //! Matrix products and attention: loops per CPU level over the small pieces that tensor types supply.
 //!
-//! All functions run on the rayon pool that they are called in. Results do not depend on the number of
+//! All functions run on the threads of the [pool](crate::pool) that their caller has entered. Results do not depend on the number of
 //! threads or on the CPU level.
 
 mod acts;

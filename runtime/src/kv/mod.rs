@@ -7,9 +7,13 @@ use std::io;
 use gguf_blocks::{Cpu, Format, registry};
 use gguf_models::spec::{Gqa, Mixer, Mla, Window};
 
-use crate::kernels::attention::{Attention, BLOCK};
+use crate::kernels::attention::{Attention, GROUP};
 use crate::{Error, Result};
-pub(crate) use rows::{Order, Rows};
+pub(crate) use rows::{Rows, RowsOfHead};
+
+/// A cache has room for whole multiples of so many positions.
+const ROOM: usize = 32;
+const _: () = assert!(ROOM.is_multiple_of(GROUP));
 
 /// What the cache, and attention over it, need to know of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -189,7 +193,7 @@ pub(crate) fn n_bytes(layers: &[Heads], types: KvTypes, n_seq: usize, n_ctx: usi
         let head = types.n_bytes(heads)? as u64;
         sum.checked_add(head.checked_mul(heads.n_head_kv as u64)?)
     })?;
-    let n_pos = n_ctx.checked_next_multiple_of(BLOCK)? as u64;
+    let n_pos = n_ctx.checked_next_multiple_of(ROOM)? as u64;
     per_pos.checked_mul(n_pos)?.checked_mul(n_seq as u64)
 }
 
@@ -215,11 +219,10 @@ pub(crate) struct LayerCache {
 impl LayerCache {
     fn new(heads: Heads, types: KvTypes, n_seq: usize, n_pos: usize) -> Self {
         let n_heads = n_seq * heads.n_head_kv;
-        let v =
-            (!heads.v_in_k).then(|| Rows::new(types.v, heads.head_dim_v, Order::Positions, n_heads, n_pos));
+        let v = (!heads.v_in_k).then(|| Rows::new(types.v, heads.head_dim_v, n_heads, n_pos));
         Self {
             heads,
-            k: Rows::new(types.k, heads.head_dim_k, Order::Lanes, n_heads, n_pos),
+            k: Rows::new(types.k, heads.head_dim_k, n_heads, n_pos),
             v,
         }
     }
@@ -238,7 +241,7 @@ impl KvCache {
     /// Room for `n_seq` sequences of `n_ctx` positions for each of `layers`, whose heads are whole blocks of
     /// `types`.
     pub fn new(layers: &[Heads], types: KvTypes, n_seq: usize, n_ctx: usize) -> Self {
-        let n_pos = n_ctx.next_multiple_of(BLOCK);
+        let n_pos = n_ctx.next_multiple_of(ROOM);
         let layers = layers
             .iter()
             .map(|&heads| LayerCache::new(heads, types, n_seq, n_pos))

@@ -1,32 +1,21 @@
 //! Keys or values of one layer, as bytes of a tensor type.
 
 use std::io;
-use std::ops::Range;
 
-use gguf_blocks::half_bulk::{f32_to_bf16, f32_to_f16};
 use gguf_blocks::{Cpu, DecodeRow, EncodeRow, Importance};
 
 use super::KvType;
-use crate::kernels::attention::{BLOCK, LANES};
+use crate::kernels::attention::GROUP;
 use crate::pool;
 
 /// Rows from which on the heads are stored in parallel.
 const MIN_ROWS: usize = 16;
 
-/// How the elements of a head's positions follow each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Position after position.
-    Positions,
-    /// Of each [`LANES`] positions, element after element those of all the positions: as products take them.
-    Lanes,
-}
-
 /// One row a position, position and head: heads of a sequence follow each other, in each the positions.
 #[derive(Debug)]
 pub(crate) struct Rows {
     codec: Codec,
-    /// Positions there is room for in each head: whole [`BLOCK`]s.
+    /// Positions there is room for in each head.
     n_pos: usize,
     bytes: Vec<u8>,
 }
@@ -35,7 +24,6 @@ pub(crate) struct Rows {
 #[derive(Clone, Copy, Debug)]
 struct Codec {
     kind: KvType,
-    order: Order,
     encode: EncodeRow,
     decode: DecodeRow,
     /// Elements of a row.
@@ -45,13 +33,12 @@ struct Codec {
 }
 
 impl Rows {
-    /// Room for `n_heads` heads (of all sequences) of `n_pos` positions. Types of blocks have positions one after the
-    /// other, whatever `order` says: a block is not taken apart.
-    pub(super) fn new(kind: KvType, dim: usize, order: Order, n_heads: usize, n_pos: usize) -> Self {
+    /// Room for `n_heads` heads (of all sequences) of `n_pos` positions, whole groups of [`GROUP`].
+    pub(super) fn new(kind: KvType, dim: usize, n_heads: usize, n_pos: usize) -> Self {
+        assert!(n_pos.is_multiple_of(GROUP), "positions are whole groups");
         let format = kind.format();
         let codec = Codec {
             kind,
-            order: if format.quantized { Order::Positions } else { order },
             // The bytes are the same at every level.
             encode: format
                 .encoder(Cpu::best())
@@ -69,10 +56,6 @@ impl Rows {
 
     pub(super) fn n_bytes(&self) -> usize {
         self.bytes.len()
-    }
-
-    pub(crate) fn order(&self) -> Order {
-        self.codec.order
     }
 
     /// Number of the tensor type.
@@ -117,33 +100,20 @@ impl Rows {
         });
     }
 
-    /// Decodes block `block` of a head (counted over all sequences), in the order that it is stored in.
-    pub(crate) fn decode(&self, head: usize, block: usize, out: &mut [f32]) {
-        (self.codec.decode)(self.block(head, block), out);
-    }
-
-    /// Decodes block `block` of a head, stored position after position, into rows `stride` apart.
-    pub(crate) fn decode_strided(&self, head: usize, block: usize, stride: usize, out: &mut [f32]) {
-        let codec = &self.codec;
-        if stride == codec.dim {
-            return self.decode(head, block, out);
+    /// All positions of a head (counted over all sequences).
+    pub(crate) fn of_head(&self, head: usize) -> RowsOfHead<'_> {
+        let n = self.n_pos * self.codec.n_bytes;
+        RowsOfHead {
+            codec: &self.codec,
+            bytes: &self.bytes[head * n..][..n],
+            dim: self.codec.dim,
         }
-        let rows = self.block(head, block).chunks_exact(codec.n_bytes);
-        for (row, out) in rows.zip(out.chunks_exact_mut(stride)) {
-            (codec.decode)(row, &mut out[..codec.dim]);
-        }
-    }
-
-    fn block(&self, head: usize, block: usize) -> &[u8] {
-        let n = self.codec.n_bytes;
-        &self.bytes[(head * self.n_pos + block * BLOCK) * n..][..BLOCK * n]
     }
 
     /// Gives head `to` the first `n` positions of head `from`.
     pub(super) fn copy(&mut self, from: usize, to: usize, n: usize) {
         let at = |head| head * self.n_pos * self.codec.n_bytes;
-        // Lanes are taken whole.
-        let n = n.next_multiple_of(LANES) * self.codec.n_bytes;
+        let n = n * self.codec.n_bytes;
         self.bytes.copy_within(at(from)..at(from) + n, at(to));
     }
 
@@ -154,21 +124,8 @@ impl Rows {
         n: usize,
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        let codec = &self.codec;
-        let bytes = &self.bytes[head * self.n_pos * codec.n_bytes..];
-        if codec.order == Order::Positions {
-            return sink(&bytes[..n * codec.n_bytes]);
-        }
-        let mut rows = vec![0; LANES * codec.n_bytes];
-        for (i, lanes) in bytes.chunks_exact(LANES * codec.n_bytes).enumerate() {
-            let n = n.saturating_sub(i * LANES).min(LANES);
-            if n == 0 {
-                break;
-            }
-            codec.each_element(|row, lane| rows[row].copy_from_slice(&lanes[lane]));
-            sink(&rows[..n * codec.n_bytes])?;
-        }
-        Ok(())
+        let bytes = &self.bytes[head * self.n_pos * self.codec.n_bytes..];
+        sink(&bytes[..n * self.codec.n_bytes])
     }
 
     /// Takes the first `n` rows of a head, position after position.
@@ -178,59 +135,66 @@ impl Rows {
         n: usize,
         source: &mut dyn FnMut(&mut [u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        let codec = self.codec;
-        let bytes = &mut self.bytes[head * self.n_pos * codec.n_bytes..];
-        if codec.order == Order::Positions {
-            return source(&mut bytes[..n * codec.n_bytes]);
-        }
-        let mut rows = vec![0; LANES * codec.n_bytes];
-        for (i, lanes) in bytes.chunks_exact_mut(LANES * codec.n_bytes).enumerate() {
-            let n = n.saturating_sub(i * LANES).min(LANES);
-            if n == 0 {
-                break;
-            }
-            source(&mut rows[..n * codec.n_bytes])?;
-            codec.each_element(|row, lane| lanes[lane].copy_from_slice(&rows[row]));
-        }
-        Ok(())
+        let bytes = &mut self.bytes[head * self.n_pos * self.codec.n_bytes..];
+        source(&mut bytes[..n * self.codec.n_bytes])
     }
 }
 
 impl Codec {
-    /// Where each element of eight positions lies in rows, and where in lanes.
-    fn each_element(&self, mut f: impl FnMut(Range<usize>, Range<usize>)) {
-        let size = self.n_bytes / self.dim.max(1);
-        for e in 0..self.dim {
-            for lane in 0..LANES {
-                let (row, at) = (lane * self.n_bytes + e * size, (e * LANES + lane) * size);
-                f(row..row + size, at..at + size);
-            }
-        }
-    }
-
     /// Stores a row in the bytes of a head.
     fn put(&self, row: &[f32], pos: usize, bytes: &mut [u8]) {
-        match self.order {
-            Order::Positions => {
-                let bytes = &mut bytes[pos * self.n_bytes..][..self.n_bytes];
-                (self.encode)(row, Importance::None, bytes);
-            }
-            Order::Lanes => {
-                let first = pos / LANES * LANES * self.n_bytes;
-                let (bytes, lane) = (&mut bytes[first..][..LANES * self.n_bytes], pos % LANES);
-                match self.kind {
-                    KvType::F32 => scatter(row, lane, bytes, f32::to_le_bytes),
-                    KvType::Bf16 => scatter(row, lane, bytes, |v| f32_to_bf16(v).to_le_bytes()),
-                    _ => scatter(row, lane, bytes, |v| f32_to_f16(v).to_le_bytes()),
-                }
-            }
-        }
+        (self.encode)(
+            row,
+            Importance::None,
+            &mut bytes[pos * self.n_bytes..][..self.n_bytes],
+        );
     }
 }
 
-fn scatter<const N: usize>(row: &[f32], lane: usize, bytes: &mut [u8], to_bytes: impl Fn(f32) -> [u8; N]) {
-    let lanes = bytes.as_chunks_mut::<N>().0.as_chunks_mut::<LANES>().0;
-    for (v, lanes) in row.iter().zip(lanes) {
-        lanes[lane] = to_bytes(*v);
+/// The rows of one head, or the first elements of each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowsOfHead<'a> {
+    codec: &'a Codec,
+    bytes: &'a [u8],
+    /// Elements of a row.
+    dim: usize,
+}
+
+impl<'a> RowsOfHead<'a> {
+    /// The same rows without what is behind the first `dim` elements.
+    pub(crate) fn first_elements(self, dim: usize) -> Self {
+        assert!(dim <= self.dim, "rows have the elements");
+        Self { dim, ..self }
+    }
+
+    /// Type of the elements.
+    pub(crate) fn kind(&self) -> KvType {
+        self.codec.kind
+    }
+
+    /// Elements of a row.
+    pub(crate) fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Bytes from one row to the next: a row is there for each whole number of them in [`RowsOfHead::bytes`].
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.codec.n_bytes
+    }
+
+    /// Row after row.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Elements of a row as it is stored.
+    pub(crate) fn whole_dim(&self) -> usize {
+        self.codec.dim
+    }
+
+    /// All elements that are stored of a position.
+    pub(crate) fn decode(&self, pos: usize, out: &mut [f32]) {
+        let n = self.codec.n_bytes;
+        (self.codec.decode)(&self.bytes[pos * n..][..n], out);
     }
 }
