@@ -55,6 +55,7 @@
 
 pub mod activation;
 mod blocks32;
+mod codebook;
 mod cpu;
 mod format;
 mod geometry;

@@ -2,6 +2,9 @@
 //! 4-bit scale.
 
 mod encode;
+mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -38,6 +41,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<IQ2_S>),
     encode_cost: 485,
     check,
+    kernel: |cpu| Some(crate::kernel::kernel::<IQ2_S>(cpu)),
     doc: "Points of a lattice for 8 values, with free signs; 4-bit scales for 16 values each",
     ..Format::MAINLINE
 };

@@ -2,6 +2,9 @@
 //! scale.
 
 mod encode;
+mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -34,6 +37,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<IQ2_XS>),
     encode_cost: 1180,
     check,
+    kernel: |cpu| Some(crate::kernel::kernel::<IQ2_XS>(cpu)),
     doc: "Points of a lattice for 8 values, with signs; 4-bit scales for 16 values each",
     ..Format::MAINLINE
 };

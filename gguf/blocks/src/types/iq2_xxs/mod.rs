@@ -2,6 +2,9 @@
 //! 4-bit scale.
 
 mod encode;
+mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -33,6 +36,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<IQ2_XXS>),
     encode_cost: 960,
     check,
+    kernel: |cpu| Some(crate::kernel::kernel::<IQ2_XXS>(cpu)),
     doc: "Points of a lattice for 8 values, with signs; 4-bit scales for 32 values each",
     ..Format::MAINLINE
 };

@@ -2,6 +2,9 @@
 //! 4-bit scale.
 
 mod encode;
+mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -37,6 +40,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<IQ3_S>),
     encode_cost: 750,
     check,
+    kernel: |cpu| Some(crate::kernel::kernel::<IQ3_S>(cpu)),
     doc: "Points of a lattice for 4 values, with free signs; 4-bit scales for 32 values each",
     ..Format::MAINLINE
 };

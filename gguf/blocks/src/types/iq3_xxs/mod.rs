@@ -2,6 +2,9 @@
 //! 4-bit scale.
 
 mod encode;
+mod kernel;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -34,6 +37,7 @@ pub(crate) static FORMAT: Format = Format {
     encode: Some(encoder::<IQ3_XXS>),
     encode_cost: 980,
     check,
+    kernel: |cpu| Some(crate::kernel::kernel::<IQ3_XXS>(cpu)),
     doc: "Points of a lattice for 4 values, with signs; 4-bit scales for 32 values each",
     ..Format::MAINLINE
 };
