@@ -9,5 +9,6 @@ mod importance;
 mod logits;
 mod malformed;
 mod pipeline;
+mod speeds;
 mod tree;
 mod unknown_type;
