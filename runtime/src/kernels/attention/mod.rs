@@ -220,5 +220,7 @@ where
     });
 }
 
+#[cfg(all(test, unix, target_arch = "x86_64"))]
+mod guard_tests;
 #[cfg(test)]
 mod tests;
