@@ -259,18 +259,20 @@ fn keep_best_groups(groups: ExpertGroups, selection: &mut [f32]) {
     }
 }
 
-/// The `out.len()` largest of `probs` in descending order; of equals, the lower index first.
+/// The `out.len()` largest of `probs` in descending order; of equals, the lower index first. What is no number is not
+/// larger than anything.
 fn top_k(probs: &[f32], out: &mut [u32]) {
-    for slot in 0..out.len() {
-        let (taken, rest) = out.split_at_mut(slot);
-        let mut best: Option<usize> = None;
-        for (e, p) in probs.iter().enumerate() {
-            if best.is_none_or(|b| *p > probs[b]) && !taken.contains(&(e as u32)) {
-                best = Some(e);
-            }
+    let mut n = 0;
+    for (e, p) in probs.iter().enumerate() {
+        let before = out[..n].iter().rposition(|&kept| !(*p > probs[kept as usize]));
+        let at = before.map_or(0, |before| before + 1);
+        if at < out.len() {
+            n = out.len().min(n + 1);
+            out.copy_within(at..n - 1, at + 1);
+            out[at] = e as u32;
         }
-        rest[0] = best.expect("the description has no more choices than experts") as u32;
     }
+    assert_eq!(n, out.len(), "the description has no more choices than experts");
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub(crate) mod rows;
 pub mod sums;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+#[cfg(all(test, unix, target_arch = "x86_64"))]
+mod x86_guard;
 #[cfg(target_arch = "x86_64")]
 mod x86_sums;
 

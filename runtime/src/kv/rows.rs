@@ -167,6 +167,12 @@ impl<'a> RowsOfHead<'a> {
         Self { dim, ..self }
     }
 
+    /// The same rows at another place.
+    #[cfg(test)]
+    pub(crate) fn at(self, bytes: &'a [u8]) -> Self {
+        Self { bytes, ..self }
+    }
+
     /// Type of the elements.
     pub(crate) fn kind(&self) -> KvType {
         self.codec.kind

@@ -208,5 +208,7 @@ where
     pool::for_each(items, f);
 }
 
+#[cfg(all(test, unix, target_arch = "x86_64"))]
+mod guard_tests;
 #[cfg(test)]
 mod tests;

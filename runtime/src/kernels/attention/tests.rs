@@ -296,6 +296,34 @@ fn results_do_not_depend_on_level_threads_or_company() {
 }
 
 #[test]
+fn stretches_are_merged_alike_whoever_computes_them() {
+    let last = Window::Last(300);
+    for (window, kind, sinks) in [(Window::All, KvType::F16, false), (last, KvType::Q8_0, true)] {
+        let heads = Heads {
+            window,
+            ..heads(6, 1, 32, 32)
+        };
+        let f = filled(Case {
+            sinks,
+            ..case(heads, kind, kind, 700, 1)
+        });
+        let place: Vec<_> = (0..700).step_by(37).chain([699]).map(|pos| (0, pos)).collect();
+        let q = f.queries(place.len());
+        let expected = bits(&f.attend(Cpu::at_most(Level::Portable), &q, &place));
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let n = heads.n_head * heads.head_dim_k;
+        for (t, &place) in place.iter().enumerate() {
+            let own = &q[t * n..][..n];
+            let out = pool.install(|| f.attend(Cpu::best(), own, &[place]));
+            assert_eq!(bits(&out), expected[t * n..][..n], "{window:?}, {place:?}");
+            for (found, exact) in out.iter().zip(f.exact(&f.rounded, own, place)) {
+                assert!((f64::from(*found) - exact).abs() < 1e-5, "{found}, not {exact}");
+            }
+        }
+    }
+}
+
+#[test]
 fn many_heads_of_one_key_are_shared_out() {
     let latent = Heads {
         v_in_k: true,

@@ -2,7 +2,13 @@
 //!
 //! Plain loops over fixed lanes, which compile to vector code at any level and give the same bits there.
 
+mod loops;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
 use std::ops::Add;
+
+use gguf_blocks::{Cpu, Level};
 
 use gguf_models::spec::{Activation, Rope, RopeKind};
 
@@ -12,123 +18,63 @@ use super::exp;
 const LANES: usize = 8;
 
 /// The sum of eight partial sums, pairwise: the order that every sum over lanes has.
+#[inline]
 pub(crate) fn lane_sum<T: Add<Output = T>>([a, b, c, d, e, f, g, h]: [T; LANES]) -> T {
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// `1 / sqrt(mean(x^2) + eps)`: products rounded to f32, summed in f64.
-fn rms_scale(x: &[f32], eps: f32) -> f32 {
-    let mut lanes = [0.0f64; LANES];
-    let mut chunks = x.chunks_exact(LANES);
-    for c in &mut chunks {
-        for (lane, v) in lanes.iter_mut().zip(c) {
-            *lane += f64::from(v * v);
-        }
-    }
-    for (lane, v) in lanes.iter_mut().zip(chunks.remainder()) {
-        *lane += f64::from(v * v);
-    }
-    let sum = lane_sum(lanes);
-    let mean = (sum / x.len() as f64) as f32;
-    1.0 / (mean + eps).sqrt()
+/// Functions over the loops of the same names.
+macro_rules! levels {
+    ($($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $kind:ty),*) $(-> $result:ty)?;)*) => {
+        $(
+            $(#[$doc])*
+            $vis fn $name($($arg: $kind),*) $(-> $result)? {
+                // The bits are the same at every level.
+                match Cpu::best().level() {
+                    #[cfg(target_arch = "x86_64")]
+                    Level::Avx2 => x86::$name($($arg),*),
+                    _ => loops::$name($($arg),*),
+                }
+            }
+        )*
+    };
 }
 
-/// `out = x / sqrt(mean(x^2) + eps) * weight` for one row.
-pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    let scale = rms_scale(x, eps);
-    for ((o, v), w) in out.iter_mut().zip(x).zip(weight) {
-        *o = v * scale * w;
-    }
-}
-
-/// [`rms_norm`] onto its own input.
-pub fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
-    let scale = rms_scale(x, eps);
-    for (v, w) in x.iter_mut().zip(weight) {
-        *v = *v * scale * w;
-    }
-}
-
-/// `acc += x`.
-pub fn add(acc: &mut [f32], x: &[f32]) {
-    for (a, v) in acc.iter_mut().zip(x) {
-        *a += v;
-    }
-}
-
-/// `acc += x * factor`.
-pub fn add_scaled(acc: &mut [f32], x: &[f32], factor: f32) {
-    for (a, v) in acc.iter_mut().zip(x) {
-        *a += v * factor;
-    }
-}
-
-/// `out = x * factor`.
-pub fn scale(x: &[f32], factor: f32, out: &mut [f32]) {
-    for (o, v) in out.iter_mut().zip(x) {
-        *o = v * factor;
-    }
-}
-
-/// `x *= factor`.
-pub fn scale_in_place(x: &mut [f32], factor: f32) {
-    for v in x {
-        *v *= factor;
-    }
-}
-
-/// `out = silu(gate) * up` with `silu(x) = x / (1 + e^-x)`.
-pub fn silu_mul(gate: &[f32], up: &[f32], out: &mut [f32]) {
-    for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
-        *o = g / (1.0 + exp(-g)) * u;
-    }
-}
-
-/// `silu(x)` of each element onto itself.
-pub fn silu(x: &mut [f32]) {
-    for v in x {
-        *v /= 1.0 + exp(-*v);
-    }
-}
-
-/// `x *= silu(gate)`.
-pub fn mul_silu(x: &mut [f32], gate: &[f32]) {
-    for (v, g) in x.iter_mut().zip(gate) {
-        *v *= g / (1.0 + exp(-g));
-    }
-}
-
-/// `x *= sigmoid(gate)`.
-pub fn mul_sigmoid(x: &mut [f32], gate: &[f32]) {
-    for (v, g) in x.iter_mut().zip(gate) {
-        *v /= 1.0 + exp(-g);
-    }
-}
-
-/// The sum of the products of two rows, element `i` in lane `i % 8`.
-pub fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut lanes = [0.0f32; LANES];
-    let (a8, a_rest) = a.as_chunks::<LANES>();
-    let (b8, b_rest) = b.as_chunks::<LANES>();
-    for (a, b) in a8.iter().zip(b8) {
-        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
-            *lane += a * b;
-        }
-    }
-    for ((lane, a), b) in lanes.iter_mut().zip(a_rest).zip(b_rest) {
-        *lane += a * b;
-    }
-    lane_sum(lanes)
-}
-
-/// `out = gelu(gate) * up` with `gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
-fn gelu_mul(gate: &[f32], up: &[f32], out: &mut [f32]) {
-    const FACTOR: f32 = 0.797_884_6;
-    for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
-        let inner = FACTOR * g * (1.0 + 0.044_715 * g * g);
-        // (1 + tanh(y)) / 2 = 1 / (1 + e^-2y)
-        *o = g / (1.0 + exp(-2.0 * inner)) * u;
-    }
+levels! {
+    /// `out = x / sqrt(mean(x^2) + eps) * weight` for one row.
+    pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]);
+    /// [`rms_norm`] onto its own input.
+    pub fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32);
+    /// `acc += x`.
+    pub fn add(acc: &mut [f32], x: &[f32]);
+    /// `acc += x * factor`.
+    pub fn add_scaled(acc: &mut [f32], x: &[f32], factor: f32);
+    /// `out = x * factor`.
+    pub fn scale(x: &[f32], factor: f32, out: &mut [f32]);
+    /// `x *= factor`.
+    pub fn scale_in_place(x: &mut [f32], factor: f32);
+    /// `out = silu(gate) * up` with `silu(x) = x / (1 + e^-x)`.
+    pub fn silu_mul(gate: &[f32], up: &[f32], out: &mut [f32]);
+    /// `silu(x)` of each element onto itself.
+    pub fn silu(x: &mut [f32]);
+    /// `x *= silu(gate)`.
+    pub fn mul_silu(x: &mut [f32], gate: &[f32]);
+    /// `x *= sigmoid(gate)`.
+    pub fn mul_sigmoid(x: &mut [f32], gate: &[f32]);
+    /// The sum of the products of two rows, element `i` in lane `i % 8`.
+    pub fn dot(a: &[f32], b: &[f32]) -> f32;
+    /// Softmax of a row onto itself; the sum is in f64, element `i` in lane `i % 8`.
+    pub fn softmax(x: &mut [f32]);
+    /// `1 / (1 + e^-x)` of each element onto itself.
+    pub fn sigmoid(x: &mut [f32]);
+    /// `out = gelu(gate) * up` with `gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
+    fn gelu_mul(gate: &[f32], up: &[f32], out: &mut [f32]);
+    /// `out = g / (1 + e^(-alpha g)) * (u + 1)`, gates at most `limit`, ups as far from 0.
+    fn swiglu_clamped(gate: &[f32], up: &[f32], alpha: f32, limit: f32, out: &mut [f32]);
+    /// Rotates the pairs of an element of `low` with that of `high` at the same place.
+    fn rotate_halves(low: &mut [f32], high: &mut [f32], cos: &[f32], sin: &[f32]);
+    /// Rotates the pairs of neighbours.
+    fn rotate_pairs(pairs: &mut [f32], cos: &[f32], sin: &[f32]);
 }
 
 /// One row of a gated network: `out = gate * up` as `activation` has it.
@@ -137,10 +83,7 @@ pub fn gate(activation: Activation, gate: &[f32], up: &[f32], out: &mut [f32]) {
         Activation::Silu => silu_mul(gate, up, out),
         Activation::Gelu => gelu_mul(gate, up, out),
         Activation::SwigluClamped { alpha, limit } => {
-            for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
-                let (g, u) = (g.min(limit), u.clamp(-limit, limit));
-                *o = g / (1.0 + exp(-alpha * g)) * (u + 1.0);
-            }
+            swiglu_clamped(gate, up, alpha, limit, out);
         }
     }
 }
@@ -168,27 +111,6 @@ pub(crate) fn softplus(x: f32) -> f32 {
         x
     } else {
         f64::from(x).exp().ln_1p() as f32
-    }
-}
-
-/// Softmax of a row onto itself; the sum is in f64, in order.
-pub fn softmax(x: &mut [f32]) {
-    let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0f64;
-    for v in &mut *x {
-        *v = exp(*v - max);
-        sum += f64::from(*v);
-    }
-    let factor = (1.0 / sum) as f32;
-    for v in x {
-        *v *= factor;
-    }
-}
-
-/// `1 / (1 + e^-x)` of each element onto itself.
-pub fn sigmoid(x: &mut [f32]) {
-    for v in x {
-        *v = 1.0 / (1.0 + exp(-*v));
     }
 }
 
@@ -264,15 +186,9 @@ impl RopeTable {
         match self.rope.kind {
             RopeKind::Neox => {
                 let (low, high) = head[..2 * half].split_at_mut(half);
-                for (((a, b), c), s) in low.iter_mut().zip(high).zip(cos).zip(sin) {
-                    (*a, *b) = (*a * c - *b * s, *a * s + *b * c);
-                }
+                rotate_halves(low, high, cos, sin);
             }
-            RopeKind::Norm => {
-                for ((pair, c), s) in head[..2 * half].chunks_exact_mut(2).zip(cos).zip(sin) {
-                    (pair[0], pair[1]) = (pair[0] * c - pair[1] * s, pair[0] * s + pair[1] * c);
-                }
-            }
+            RopeKind::Norm => rotate_pairs(&mut head[..2 * half], cos, sin),
         }
     }
 }
