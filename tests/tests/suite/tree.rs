@@ -13,10 +13,12 @@ fn may_be_unsafe(path: &Path) -> bool {
         .into_owned();
     p == "gguf/src/source/mmap.rs"
         || p == "gguf/blocks/src/x86.rs"
+        || p == "gguf/blocks/src/kernel/x86.rs"
         || p.starts_with("gguf/blocks/src/simd/x86")
         || (p.starts_with("gguf/blocks/src/types/") && p.ends_with("/x86.rs"))
         || (p.starts_with("runtime/src/kernels/") && p.contains("x86"))
         || p == "runtime/src/memory.rs"
+        || p == "runtime/src/pool/region.rs"
         || p == "runtime/tests/suite/allocations.rs"
 }
 
