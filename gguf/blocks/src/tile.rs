@@ -105,7 +105,7 @@ impl Tile {
     }
 
     /// Stores one row's group of values.
-    pub(crate) fn set_values(&mut self, kind: &TileKind, group: usize, row: usize, v: &[u8; GROUP]) {
+    pub(crate) fn set_values(&mut self, kind: TileKind, group: usize, row: usize, v: &[u8; GROUP]) {
         for (chunk, four) in v.as_chunks::<4>().0.iter().enumerate() {
             let at = (chunk * ROWS + row) * 4;
             let (low, high) = (&mut self.v[group][at..at + 4], &mut self.high[group][at..at + 4]);
@@ -118,7 +118,7 @@ impl Tile {
     }
 
     /// Stores the integer scales of one row's group and what lowers its values.
-    pub(crate) fn set_int_scales(&mut self, kind: &TileKind, group: usize, row: usize, [low, high]: [i8; 2]) {
+    pub(crate) fn set_int_scales(&mut self, kind: TileKind, group: usize, row: usize, [low, high]: [i8; 2]) {
         let scales = if kind.halves { [low, high] } else { [low; 2] };
         for (half, scale) in scales.into_iter().enumerate() {
             self.int_scale[group][half][row] = [i16::from(scale); 2];

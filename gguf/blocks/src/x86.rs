@@ -230,7 +230,7 @@ pub(crate) fn high_nibbles(v: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(crate) fn byte(v: __m256i, k: usize) -> __m256 {
-    let four = |row: i32| 4 * row + k as i32 | 0x8080_8000_u32 as i32;
+    let four = |row: i32| (4 * row + k as i32) | 0x8080_8000_u32 as i32;
     let index = _mm256_broadcastsi128_si256(_mm_setr_epi32(four(0), four(1), four(2), four(3)));
     _mm256_cvtepi32_ps(_mm256_shuffle_epi8(v, index))
 }
@@ -246,7 +246,7 @@ pub(crate) fn pair(low: __m256i, high: __m256i) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(crate) fn byte_twice(v: __m256i, k: usize) -> __m256i {
-    let four = |row: i32| (4 * row + k as i32) * 0x0001_0001 | 0x8000_8000_u32 as i32;
+    let four = |row: i32| ((4 * row + k as i32) * 0x0001_0001) | 0x8000_8000_u32 as i32;
     let index = _mm256_broadcastsi128_si256(_mm_setr_epi32(four(0), four(1), four(2), four(3)));
     _mm256_shuffle_epi8(v, index)
 }
@@ -255,7 +255,7 @@ pub(crate) fn byte_twice(v: __m256i, k: usize) -> __m256i {
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 pub(crate) fn signed_byte_twice(v: __m256i, k: usize) -> __m256i {
-    let four = |row: i32| (4 * row + k as i32) * 0x0100_0100 | 0x0080_0080;
+    let four = |row: i32| ((4 * row + k as i32) * 0x0100_0100) | 0x0080_0080;
     let index = _mm256_broadcastsi128_si256(_mm_setr_epi32(four(0), four(1), four(2), four(3)));
     _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(v, index))
 }

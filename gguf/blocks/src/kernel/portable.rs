@@ -29,9 +29,9 @@ pub(super) fn set_block<B: IntBlock>(block: &B, tile: &mut Tile, first: usize, r
     for g in 0..B::GROUPS {
         let Group { v, scales, mins } = block.group(g);
         let group = first + g;
-        tile.set_values(&B::KIND, group, row, &v);
+        tile.set_values(B::KIND, group, row, &v);
         match scales {
-            Scales::Int(scales) => tile.set_int_scales(&B::KIND, group, row, scales),
+            Scales::Int(scales) => tile.set_int_scales(B::KIND, group, row, scales),
             Scales::Float([low, high]) => {
                 tile.scale[group][0][row] = low;
                 tile.scale[group][1][row] = high;
@@ -88,7 +88,7 @@ fn element(
     let groups = x.q.chunks_exact(n * GROUP).zip(x.scales.chunks_exact(n));
     for (g, (q, s)) in groups.clone().enumerate() {
         let s = &s[c];
-        let halves = halves(&kind, tile, g, r, q, (n, c), s);
+        let halves = halves(kind, tile, g, r, q, (n, c), s);
         if kind.int_scales {
             let scales = tile.int_scale[g].map(|half| i32::from(half[r][0]));
             let high = if kind.halves { scales[1] } else { scales[0] };
@@ -131,7 +131,7 @@ fn element(
 
 /// `sum((v - offset) * q)` of both halves of a group.
 fn halves(
-    kind: &TileKind,
+    kind: TileKind,
     tile: &Tile,
     g: usize,
     r: usize,

@@ -351,8 +351,8 @@ fn pin(v: &mut __m256i) {
             "/* {0} */",
             inout(ymm_reg) * v,
             options(nomem, nostack, preserves_flags)
-        )
-    };
+        );
+    }
 }
 
 /// Ends a super-block of integer scales: their unit, and minima.
