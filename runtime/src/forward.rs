@@ -436,7 +436,7 @@ fn norm_in_place(norm: Option<&NormWeights>, rows: &mut [f32]) {
     if let Some(norm) = norm {
         let rows = rows.chunks_mut(norm.weight.len());
         pool::rows(rows, |row| {
-            elementwise::rms_norm_in_place(row, &norm.weight, norm.eps)
+            elementwise::rms_norm_in_place(row, &norm.weight, norm.eps);
         });
     }
 }

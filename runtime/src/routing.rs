@@ -1,5 +1,7 @@
 //! Which expert sees which token, and with what weight.
 
+use std::cmp::Ordering;
+
 use std::ops::Range;
 
 use gguf_models::hparams::MAX_EXPERT_GROUPS;
@@ -264,7 +266,8 @@ fn keep_best_groups(groups: ExpertGroups, selection: &mut [f32]) {
 fn top_k(probs: &[f32], out: &mut [u32]) {
     let mut n = 0;
     for (e, p) in probs.iter().enumerate() {
-        let before = out[..n].iter().rposition(|&kept| !(*p > probs[kept as usize]));
+        let larger = |kept: &u32| matches!(p.partial_cmp(&probs[*kept as usize]), Some(Ordering::Greater));
+        let before = out[..n].iter().rposition(|kept| !larger(kept));
         let at = before.map_or(0, |before| before + 1);
         if at < out.len() {
             n = out.len().min(n + 1);

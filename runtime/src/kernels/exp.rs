@@ -35,7 +35,6 @@ pub fn exp(x: f32) -> f32 {
 /// `e^x` for x up to 0, with fused steps: the same bits at every CPU level. The relative error is below 2e-7 down to
 /// -87, below that the result is 0.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "compiled again for each level")]
 pub(crate) fn exp_below_0(x: f32) -> f32 {
     const LOWEST: f32 = -87.0;
     /// Leaves the exponent of 2^n, not n, in the low bits.

@@ -85,7 +85,7 @@ impl Product<'_> {
             (cost / (n_threads * PIECES)).max(TASK / 2)
         };
         pool::for_each(self.pieces(y, piece), |(mat, first_row, y)| {
-            self.panels(mat, first_row, y)
+            self.panels(mat, first_row, y);
         });
     }
 
@@ -158,7 +158,7 @@ impl Product<'_> {
         match self.path {
             Path::WholeRows => self.whole_rows(rows, pairs, scratch),
             Path::Kernel(Kernel::Int(kernel)) if pairs.len() == 1 => {
-                self.dots(kernel, rows, pairs.start, scratch)
+                self.dots(kernel, rows, pairs.start, scratch);
             }
             Path::Kernel(Kernel::Int(kernel)) => self.int_block(kernel, rows, pairs, scratch),
             _ => self.float_block(rows, pairs, scratch),

@@ -8,7 +8,6 @@
 use std::arch::x86_64::{
     __m256, _MM_HINT_T0, _mm_add_ps, _mm_prefetch, _mm_storeu_ps, _mm256_castps256_ps128,
     _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_hadd_ps, _mm256_loadu_ps, _mm256_setzero_ps,
-    _mm256_storeu_ps,
 };
 
 use gguf_blocks::tile::{Panel, ROWS};

@@ -84,7 +84,7 @@ fn queries(w: &MlaWeights, env: &mut Env<'_>, s: &mut Scratch) {
 fn norm_heads(norm: &NormWeights, rows: &mut [f32], n_cols: usize) {
     let rows = rows.chunks_mut(n_cols);
     pool::rows(rows, |row| {
-        rms_norm_in_place(&mut row[..norm.weight.len()], &norm.weight, norm.eps)
+        rms_norm_in_place(&mut row[..norm.weight.len()], &norm.weight, norm.eps);
     });
 }
 

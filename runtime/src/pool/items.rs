@@ -88,7 +88,7 @@ where
 {
     let mut results: Vec<Option<R>> = (0..items.len()).map(|_| None).collect();
     for_each(results.iter_mut().zip(items), |(result, item)| {
-        *result = Some(f(item))
+        *result = Some(f(item));
     });
     let found = results.into_iter();
     found.map(|r| r.expect("every item was handed out")).collect()

@@ -92,7 +92,7 @@ impl Region {
         let task: *const Task<'_> = task;
         // SAFETY: only the lifetime changes. The pointer is read by threads that have claimed a task of this region, and
         // this function does not return or unwind (`NoWayOut`) before all of these have ended.
-        let task = unsafe { std::mem::transmute::<*const Task<'_>, *const Task<'static>>(task) };
+        let task = unsafe { lasting(task) };
         // SAFETY: this thread holds `busy`, and no task is claimed or can be; see `Sync` above.
         unsafe { *self.job.0.get() = Some(Job { task, n_tasks }) };
         self.done.0.store(0, Ordering::Relaxed);
@@ -172,6 +172,19 @@ impl Region {
         }
         None
     }
+}
+
+/// Forgets how long a task lasts.
+///
+/// # Safety
+/// The result must not be used when the task is gone.
+#[expect(
+    clippy::transmute_ptr_to_ptr,
+    reason = "a cast cannot change the lifetime of a trait object"
+)]
+unsafe fn lasting<'a>(task: *const Task<'a>) -> *const Task<'static> {
+    // SAFETY: only the lifetime changes, and the caller keeps to it.
+    unsafe { std::mem::transmute::<*const Task<'a>, *const Task<'static>>(task) }
 }
 
 fn is_open(ticket: u64, thread: u32) -> bool {

@@ -62,6 +62,7 @@ fn table(runs: &BTreeMap<Case, Value>) -> String {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a document of the tree, on request")]
 fn the_readme_has_the_speeds_that_were_measured() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let runs = runs(&fs::read_to_string(here.join(RUNS)).expect("committed runs"));

@@ -310,11 +310,11 @@ fn stretches_are_merged_alike_whoever_computes_them() {
         let place: Vec<_> = (0..700).step_by(37).chain([699]).map(|pos| (0, pos)).collect();
         let q = f.queries(place.len());
         let expected = bits(&f.attend(Cpu::at_most(Level::Portable), &q, &place));
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let pool = crate::pool::Pool::new(&crate::pool::PoolOptions::threads(3)).unwrap();
         let n = heads.n_head * heads.head_dim_k;
         for (t, &place) in place.iter().enumerate() {
             let own = &q[t * n..][..n];
-            let out = pool.install(|| f.attend(Cpu::best(), own, &[place]));
+            let out = pool.enter(|| f.attend(Cpu::best(), own, &[place]));
             assert_eq!(bits(&out), expected[t * n..][..n], "{window:?}, {place:?}");
             for (found, exact) in out.iter().zip(f.exact(&f.rounded, own, place)) {
                 assert!((f64::from(*found) - exact).abs() < 1e-5, "{found}, not {exact}");

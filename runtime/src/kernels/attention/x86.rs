@@ -4,6 +4,10 @@
     unsafe_code,
     reason = "loads and stores by pointer, and entry into code compiled for AVX2"
 )]
+#![expect(
+    clippy::needless_range_loop,
+    reason = "iterators over arrays would call code that is not compiled for AVX2"
+)]
 
 use std::arch::x86_64::{
     __m128, __m256, _mm_add_ps, _mm_and_si128, _mm_castps_pd, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32,

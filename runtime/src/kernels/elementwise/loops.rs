@@ -121,7 +121,6 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
 }
 
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "compiled again for each level")]
 pub(super) fn gelu_mul(gate: &[f32], up: &[f32], out: &mut [f32]) {
     const FACTOR: f32 = 0.797_884_6;
     for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
