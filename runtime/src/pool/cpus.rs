@@ -45,6 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "what the system would say")]
     fn processors_that_share_a_core_are_counted_once() {
         let dir = tempfile::tempdir().expect("a folder");
         for (cpu, siblings) in [
