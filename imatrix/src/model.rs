@@ -36,7 +36,11 @@ pub(crate) fn open(args: &Args, path: &Path) -> Result<Model> {
         outtype: "auto".to_owned(),
         ..Options::default()
     };
-    let checkpoint = open_checkpoint(path, &options).map_err(Failure::from)?;
+    // The plan is made on a pool of the kind that conversion uses.
+    let pool = gguf_cli::thread_pool(args.threads.threads)?;
+    let checkpoint = pool
+        .install(|| open_checkpoint(path, &options))
+        .map_err(Failure::from)?;
     let model = Model::bind(checkpoint.file)?;
     if args
         .order
