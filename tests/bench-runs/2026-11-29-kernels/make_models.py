@@ -4,10 +4,10 @@
 Usage: make_models.py dense|mla OUT_DIR TOKENIZER_DIR
 
 dense: 0.50e9 parameters, Qwen3: 16 layers of 1536, feed-forward 4096, 12 query and 4 key heads of 128, vocabulary 32000.
-mla:   0.38e9 parameters, DeepSeek-V2 without a low rank for queries: 12 layers of 1024, the first dense, the others with
+mla:   0.41e9 parameters, DeepSeek-V2 without a low rank for queries: 10 layers of 1024, the first dense, the others with
        16 experts of 512 of which 4 are used and two shared ones; 16 heads, latent rows of 512 and 64 rotated columns.
 
-Every row is a whole number of 256 weights, so that no tensor falls back to another type. Weights are BF16, heavy-tailed from row
+Rows are whole numbers of 256 weights, but those of the latent keys of `mla` (128), where K types fall back. Weights are BF16, heavy-tailed from row
 to row as those of trained models are; the same seed gives the same bytes. TOKENIZER_DIR is a checkpoint with a tokenizer
 of at most 32000 tokens, whose files are copied. Only numpy is needed.
 """
@@ -20,7 +20,7 @@ COMMON = dict(vocab_size=VOCAB, hidden_act="silu", attention_bias=False, tie_wor
     max_position_embeddings=32768, rms_norm_eps=1e-6, rope_theta=10000.0, bos_token_id=507, eos_token_id=508)
 DENSE = dict(architectures=["Qwen3ForCausalLM"], model_type="qwen3", hidden_size=1536, num_hidden_layers=16, intermediate_size=4096,
     num_attention_heads=12, num_key_value_heads=4, head_dim=128, **COMMON)
-MLA = dict(architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", hidden_size=1024, num_hidden_layers=12, intermediate_size=2816,
+MLA = dict(architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", hidden_size=1024, num_hidden_layers=10, intermediate_size=2816,
     num_attention_heads=16, num_key_value_heads=16, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
     qk_head_dim=192, head_dim=64, v_head_dim=128, first_k_dense_replace=1, moe_layer_freq=1, n_routed_experts=16, num_experts_per_tok=4,
     n_shared_experts=2, moe_intermediate_size=512, norm_topk_prob=False, routed_scaling_factor=1.0, scoring_func="softmax",
