@@ -208,6 +208,7 @@ fn columns<B: IntBlock, const N: usize>(tile: &Tile, x: Columns<'_>, acc: &mut [
     let q = &x.q.as_chunks::<4>().0[..n_groups * CHUNKS * N];
     let scales = &x.scales.as_chunks::<N>().0[..n_groups];
     for g in 0..n_groups {
+        let g = opaque(g);
         let v = tile.v[g].as_chunks::<32>().0;
         let q = &q[g * CHUNKS * N..][..CHUNKS * N];
         add_group::<B, N, false>(tile, g, |chunk| load32(&v[chunk]), q, &scales[g], &mut sums);
@@ -339,6 +340,15 @@ fn add_chunks<B: IntBlock, const N: usize, const SIGNED: bool>(
         }
     }
     ints
+}
+
+/// A number that the compiler knows nothing about: else it would write the loop over groups out eight times, which is
+/// no faster and takes long to compile for every type.
+#[inline]
+fn opaque(mut n: usize) -> usize {
+    // SAFETY: no instruction is in it.
+    unsafe { std::arch::asm!("/* {0} */", inout(reg) n, options(nomem, nostack, preserves_flags, pure)) };
+    n
 }
 
 /// Keeps the order of chunks: the compiler would take column after column, with more registers than there are.
