@@ -1,12 +1,12 @@
 //! Activations quantized to 8 bits for integer products: groups of 32 values with a scale each.
 //!
-//! `d = max|x| / 127`, rounded to half precision, and `q = round_ties_even(x * (127 / max|x|))`. The reference gives
+//! `d = max|x| / 127` and `q = round_ties_even(x * (127 / max|x|))`. The reference rounds `d` to half precision, which
+//! is an error of a whole group and costs about as much as the rounding of all its values, and gives
 //! types of super-blocks one scale for 256 values, which costs `Q6_K` nearly as much divergence as its own rounding
 //! does; here every type has a scale for 32. A group whose largest value is below [`TINY`] has `d = 0` and `q = 0`; a
 //! group with a value that is not finite has `d = NaN` and `q = 0`, so that it shows in every product. Sums over the
 //! values are kept next to the scale because types with a minimum or an offset need them.
 
-use crate::half_bulk::{f16_to_f32, f32_to_f16};
 use crate::{Cpu, Level};
 
 /// Values that share a scale.
@@ -71,19 +71,8 @@ pub(crate) fn quantize_with(
                 *q = [0; GROUP];
                 *scale = flat;
             }
-            Range::Scaled { factor, d } => *scale = GroupScale::new(stored_scale(d), fill(x, factor, q)),
+            Range::Scaled { factor, d } => *scale = GroupScale::new(d, fill(x, factor, q)),
         }
-    }
-}
-
-/// The scale in half precision, as the reference keeps it; where that has no normal number for it, as it is.
-fn stored_scale(d: f32) -> f32 {
-    const MIN: f32 = 6.103_515_6e-5;
-    const MAX: f32 = 65_504.0;
-    if (MIN..=MAX).contains(&d) {
-        f16_to_f32(f32_to_f16(d))
-    } else {
-        d
     }
 }
 

@@ -10,8 +10,9 @@ use crate::common::{DATA, collect, distance, files, model, run};
 /// Largest relative L2 distance of a weight's sums. The reference adds up in f32.
 const SUMS_DISTANCE: f64 = 5e-3;
 
-/// Tokens that an expert's count may differ by: sums in another order let a near tie in routing fall otherwise.
-const COUNT_SLACK: u64 = 3;
+/// Tokens that an expert's count may differ by, of some ten thousand: sums in another order let a near tie in routing
+/// fall otherwise, and activations that lie between two BF16 numbers be rounded the other way.
+const COUNT_SLACK: u64 = 4;
 
 #[test]
 fn the_matrix_agrees_with_the_references() {

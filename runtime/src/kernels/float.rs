@@ -12,7 +12,7 @@ pub(super) const SUMS: usize = 8;
 ///
 /// The product of a row and a column is kept in eight sums: element `k` goes to sum `k % 8` with `fma`, in order, and
 /// elements up to the next multiple of eight are zeros. Then
-/// `acc += ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))`.
+/// `acc += ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))`.
 pub(super) fn multiply(
     cpu: Cpu,
     panel: &Panel,
@@ -58,5 +58,5 @@ fn dot(w: &[f32], x: &[f32]) -> f32 {
         }
     }
     let [a, b, c, d, e, f, g, h] = sums;
-    ((a + b) + (c + d)) + ((e + f) + (g + h))
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
 }

@@ -76,8 +76,6 @@ fn product(cpu: Cpu, w: Weights<'_>, x: &mut Acts) -> Vec<f32> {
 fn exact(w: Weights<'_>, x: &Acts) -> Vec<(f64, f64)> {
     let path = super::Path::of(Cpu::best(), &w, w.n_cols);
     let quantized = path.is_int();
-    // Scales are rounded to half precision.
-    let of_product = if quantized { 2f64.powi(-11) } else { 1e-5 };
     let mut out = Vec::new();
     for t in 0..x.n() {
         let mut x = x.rows()[t * w.n_cols..][..w.n_cols].to_vec();
@@ -98,7 +96,7 @@ fn exact(w: Weights<'_>, x: &Acts) -> Vec<(f64, f64)> {
                     sum += product;
                     // Half a step of the activation, and rounding of sums.
                     let step = if quantized { f64::from(max) / 254.0 } else { 0.0 };
-                    bound += f64::from(w).abs() * step + product.abs() * of_product;
+                    bound += f64::from(w).abs() * step + product.abs() * 1e-5;
                 }
             }
             out.push((sum, bound));

@@ -6,8 +6,9 @@
 )]
 
 use std::arch::x86_64::{
-    __m256, _MM_HINT_T0, _mm_add_ps, _mm_prefetch, _mm_storeu_ps, _mm256_castps256_ps128,
-    _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_hadd_ps, _mm256_loadu_ps, _mm256_setzero_ps,
+    __m256, _MM_HINT_T0, _mm_add_ps, _mm_movehl_ps, _mm_movelh_ps, _mm_prefetch, _mm_storeu_ps,
+    _mm_unpackhi_ps, _mm_unpacklo_ps, _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_fmadd_ps,
+    _mm256_loadu_ps, _mm256_setzero_ps,
 };
 
 use gguf_blocks::tile::{Panel, ROWS};
@@ -85,12 +86,14 @@ fn load_some(x: &[f32]) -> __m256 {
     load_rows(&all)
 }
 
-/// `((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))` of each of four.
+/// `((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))` of each of four.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 fn total([a, b, c, d]: [__m256; 4]) -> [f32; 4] {
-    let fours = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
-    let sums = _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps::<1>(fours));
+    let fold = |v| _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+    let pairs = |a, b| _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b));
+    let (ab, cd) = (pairs(fold(a), fold(b)), pairs(fold(c), fold(d)));
+    let sums = _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab));
     let mut total = [0.0; 4];
     // SAFETY: the array has the 16 bytes.
     unsafe { _mm_storeu_ps(total.as_mut_ptr(), sums) };

@@ -44,21 +44,11 @@ fn values_come_back_within_half_a_step() {
     let (q, scales) = quantized(Cpu::best(), &x);
     for ((x, q), s) in x.chunks(GROUP).zip(q.chunks(GROUP)).zip(&scales) {
         for (x, &q) in x.iter().zip(q) {
-            // Half a step, and 127 times the rounding of the step to half precision.
-            assert!((x - f32::from(q) * s.d).abs() <= 0.54 * s.d);
+            assert!((x - f32::from(q) * s.d).abs() <= 0.5001 * s.d);
         }
         let sum = |q: &[i8]| q.iter().map(|&q| i16::from(q)).sum::<i16>();
         assert_eq!(s.sum, s.d * f32::from(sum(q)));
         assert_eq!(s.int, [sum(&q[..16]), sum(&q[16..])]);
-    }
-}
-
-#[test]
-fn scales_are_halves_where_there_are_normal_ones() {
-    for (max, is_half) in [(1.1f32, true), (1e6, true), (1e-3, false), (1e8, false)] {
-        let d = quantized(Cpu::best(), &[max; GROUP]).1[0].d;
-        assert_eq!(f16_to_f32(f32_to_f16(d)) == d, is_half, "{max}");
-        assert!((d * 127.0 / max - 1.0).abs() < 5e-4, "{max}");
     }
 }
 
