@@ -184,8 +184,8 @@ fn perplexity_and_divergence_are_the_reference_s() {
         );
         // One token whose routing is a near tie can weigh more than all others together.
         let number = |key: &str| stats["kld"][key].as_f64().expect("a number");
-        let n = stats["count"].as_f64().expect("tokens");
-        let kld = (number("mean") * n - number("maximum")) / (n - 1.0);
+        let n_tokens = stats["count"].as_f64().expect("tokens");
+        let kld = (number("mean") * n_tokens - number("maximum")) / (n_tokens - 1.0);
         let wanted = expected["kld"].as_f64().expect("kld");
         let error = (kld - wanted).abs();
         assert!(
