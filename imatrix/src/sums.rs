@@ -1,7 +1,5 @@
 //! The sums over the inputs of each weight, exact.
 
-use std::sync::Mutex;
-
 use gguf_runtime::pool;
 use std::collections::BTreeMap;
 
@@ -33,16 +31,9 @@ pub(crate) struct BadSum {
 /// Adds up parts in parallel; the first sum that is bad.
 fn first_of<I>(parts: I, add: impl Fn(I::Item) -> Option<BadSum> + Sync) -> Option<BadSum>
 where
-    I: Iterator + Send,
+    I: ExactSizeIterator + Send,
 {
-    let first = Mutex::new(None);
-    pool::for_each(parts, |part| {
-        if let Some(bad) = add(part) {
-            let first = &mut *first.lock().expect("no holder panics");
-            *first = first.map_or(Some(bad), |other: BadSum| Some(other.min(bad)));
-        }
-    });
-    first.into_inner().expect("no holder panics")
+    pool::map(parts, add).into_iter().flatten().min()
 }
 
 impl Sums {

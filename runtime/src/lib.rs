@@ -48,9 +48,9 @@
 //! A model made of known parts needs no code here. [`chunks`] cuts texts the way perplexity and importance runs
 //! do.
 //!
-//! All parallel work runs on the threads of the [`pool`] that the caller has entered. Results are the same bits for any number of
-//! threads, at any CPU level, in debug and release builds: sums have a fixed order and nothing is fused. They
-//! may differ in the last bits between batches cut differently, no more.
+//! All parallel work runs on the threads of the [`pool`] that the caller has entered. Results are the same bits for any
+//! number of threads, at any CPU level, in debug and release builds: sums have a fixed order, and the same products are
+//! fused. They may differ in the last bits between batches cut differently, no more.
 //!
 //! Refused, with the name of what is at fault: big-endian files, unknown architectures, tensors that are
 //! missing, superfluous, misshapen or of a type without a decoder, vocabularies of an unknown family (BPE, SPM,

@@ -1,9 +1,9 @@
 //! Activations quantized to 8 bits for integer products: groups of 32 values with a scale each.
 //!
-//! `d = max|x| / 127` and `q = round_ties_even(x * (127 / max|x|))`. The reference rounds `d` to half precision, which
-//! is an error of a whole group and costs about as much as the rounding of all its values, and gives
-//! types of super-blocks one scale for 256 values, which costs `Q6_K` nearly as much divergence as its own rounding
-//! does; here every type has a scale for 32. A group whose largest value is below [`TINY`] has `d = 0` and `q = 0`; a
+//! `d = max|x| / 127` and `q = round_ties_even(x * (127 / max|x|))`. The reference rounds `d` to half precision, an
+//! error of a whole group, which costs about as much as the rounding of all its values; and it gives types of
+//! super-blocks one scale for 256 values, which costs `Q6_K` nearly as much divergence as its own rounding does. Here
+//! every type has a scale for 32. A group whose largest value is below [`TINY`] has `d = 0` and `q = 0`; a
 //! group with a value that is not finite has `d = NaN` and `q = 0`, so that it shows in every product. Sums over the
 //! values are kept next to the scale because types with a minimum or an offset need them.
 

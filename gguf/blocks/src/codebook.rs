@@ -1,10 +1,23 @@
 //! Groups of the types whose values are points of a lattice with signs: `IQ2_XXS`, `IQ2_XS`, `IQ2_S`, `IQ3_XXS` and
 //! `IQ3_S`.
 
+use crate::grids;
 use crate::kernel::{Group, IntBlock, Mins, Scales};
+use crate::rows::{Stored, half};
+use crate::tile::{Minima, TileKind};
 
 /// A super-block of points.
-pub(crate) trait Codebook: IntBlock {
+pub(crate) trait Codebook: Stored {
+    /// The largest magnitude.
+    const MAGNITUDE: u8;
+    /// Whether halves of a group have scales of their own.
+    const HALVES: bool;
+    /// What the stored unit is multiplied with to be that of [`Self::scales`]: a power of two.
+    const UNIT: f32;
+
+    /// The stored unit of the scales, a half.
+    fn d(&self) -> [u8; 2];
+
     /// The magnitudes of the 32 values of group `g`, in order from the lowest byte of the first word on.
     fn magnitudes(&self, g: usize) -> [u64; 4];
 
@@ -15,44 +28,48 @@ pub(crate) trait Codebook: IntBlock {
     fn scales(&self, g: usize) -> [i8; 2];
 }
 
-/// Group `g` of a super-block.
-pub(crate) fn group<B: Codebook>(block: &B, g: usize) -> Group {
-    let mut v = [0; 32];
-    for (v, word) in v.as_chunks_mut::<8>().0.iter_mut().zip(block.magnitudes(g)) {
-        *v = word.to_le_bytes();
+impl<B: Codebook> IntBlock for B {
+    const GROUPS: usize = 8;
+    const KIND: TileKind = TileKind {
+        max: 2 * B::MAGNITUDE,
+        offset: B::MAGNITUDE,
+        halves: B::HALVES,
+        int_scales: true,
+        mins: Minima::None,
+    };
+
+    fn group(&self, g: usize) -> Group {
+        let mut v = [0; 32];
+        for (v, word) in v.as_chunks_mut::<8>().0.iter_mut().zip(self.magnitudes(g)) {
+            *v = word.to_le_bytes();
+        }
+        let signs = self.signs(g);
+        for (i, v) in v.iter_mut().enumerate() {
+            let offset = B::MAGNITUDE;
+            *v = if signs >> i & 1 == 0 {
+                offset + *v
+            } else {
+                offset - *v
+            };
+        }
+        Group {
+            v,
+            scales: Scales::Int(self.scales(g)),
+            mins: Mins::None,
+        }
     }
-    let signs = block.signs(g);
-    for (i, v) in v.iter_mut().enumerate() {
-        let offset = B::KIND.offset;
-        *v = if signs >> i & 1 == 0 {
-            offset + *v
-        } else {
-            offset - *v
-        };
-    }
-    Group {
-        v,
-        scales: Scales::Int(block.scales(g)),
-        mins: Mins::None,
+
+    fn units(&self) -> [f32; 2] {
+        [half(self.d()) * B::UNIT, 0.0]
     }
 }
 
 /// Signs of which only seven of each eight are stored, in the low 28 bits: an even number of eight is negative.
 #[inline(always)]
 pub(crate) fn even_signs(stored: u32) -> u32 {
-    let eight = |i: usize| u32::from(EVEN[(stored >> (7 * i)) as usize & 127]) << (8 * i);
+    let eight = |i: usize| u32::from(grids::even_signs(stored >> (7 * i))) << (8 * i);
     eight(0) | eight(1) | eight(2) | eight(3)
 }
-
-static EVEN: [u8; 128] = {
-    let mut all = [0; 128];
-    let mut i = 0;
-    while i < 128 {
-        all[i] = i as u8 | (i.count_ones() as u8 & 1) << 7;
-        i += 1;
-    }
-    all
-};
 
 /// Two points of four values.
 #[inline(always)]

@@ -30,7 +30,7 @@ use std::arch::x86_64::{
 use crate::activation::{GROUP, GroupScale, quantize_with};
 use crate::codebook::Codebook;
 use crate::half_bulk::f16_to_f32;
-use crate::kernel::x86::Target;
+use crate::kernel::x86::{Target, Unpack};
 use crate::kernel::{IntBlock, each};
 use crate::tile::{Panel, ROWS};
 
@@ -82,6 +82,14 @@ fn halves_to_f32_avx2(src: &[[u8; 2]], out: &mut [f32]) {
 pub(crate) fn store(out: &mut [u8; 32], v: __m256i) {
     // SAFETY: the reference is to 32 writable bytes, and the store needs no alignment.
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), v) }
+}
+
+/// Loads eight floats, such as one for each row.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn load_rows(rows: &[f32; ROWS]) -> __m256 {
+    // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
+    unsafe { _mm256_loadu_ps(rows.as_ptr()) }
 }
 
 /// Stores one number for each row.
@@ -311,28 +319,24 @@ fn transpose(rows: [__m256i; 8]) -> [__m256i; 8] {
     )
 }
 
-/// Unpacks super-blocks of points; `d` times `factor` is the unit of their scales.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) fn set_codebook<B: Codebook, const DOT: bool>(
-    out: &mut Target<'_, B, DOT>,
-    first: usize,
-    rows: [&B; ROWS],
-    d: __m256,
-    factor: f32,
-) {
-    store_rows(&mut out.tile().unit, _mm256_mul_ps(d, _mm256_set1_ps(factor)));
-    for g in 0..8 {
-        let scales = each(rows, |b| b.scales(g));
-        let scale = |half: usize| {
-            let [a, b, c, d, e, f, g, h] = each(scales, |s| i32::from(s[half]) * 0x0001_0001);
-            _mm256_setr_epi32(a, b, c, d, e, f, g, h)
-        };
-        out.set_int_scales(first + g, scale(0), scale(1));
-    }
-    for g in 0..8 {
-        let v = each(rows, |b| with_signs(b.magnitudes(g), b.signs(g), B::KIND.offset));
-        out.group(first + g, transpose(v));
+impl<B: Codebook> Unpack for B {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn unpack<const DOT: bool>(rows: [&Self; ROWS], first: usize, out: &mut Target<'_, Self, DOT>) {
+        let unit = _mm256_mul_ps(halves(rows, B::d), _mm256_set1_ps(B::UNIT));
+        store_rows(&mut out.tile().unit, unit);
+        for g in 0..8 {
+            let scales = each(rows, |b| b.scales(g));
+            let scale = |half: usize| {
+                let [a, b, c, d, e, f, g, h] = each(scales, |s| i32::from(s[half]) * 0x0001_0001);
+                _mm256_setr_epi32(a, b, c, d, e, f, g, h)
+            };
+            out.set_int_scales(first + g, scale(0), scale(1));
+        }
+        for g in 0..8 {
+            let v = each(rows, |b| with_signs(b.magnitudes(g), b.signs(g), B::MAGNITUDE));
+            out.group(first + g, transpose(v));
+        }
     }
 }
 
@@ -402,19 +406,16 @@ fn quantize_avx2(x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
     quantize_with(x, q, scales, |x| max_bits(x), |x, factor, q| fill(x, factor, q));
 }
 
-/// Loads eight floats.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-fn load8(x: &[f32; 8]) -> __m256 {
-    // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
-    unsafe { _mm256_loadu_ps(x.as_ptr()) }
-}
-
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn load_group(x: &[f32; GROUP]) -> [__m256; 4] {
     let x = x.as_chunks::<8>().0;
-    [load8(&x[0]), load8(&x[1]), load8(&x[2]), load8(&x[3])]
+    [
+        load_rows(&x[0]),
+        load_rows(&x[1]),
+        load_rows(&x[2]),
+        load_rows(&x[3]),
+    ]
 }
 
 /// Bits of the largest magnitude of a group.

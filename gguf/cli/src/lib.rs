@@ -35,7 +35,7 @@ mod text;
 
 pub use args::{OutputArgs, ReserveArgs, TalkArgs, ThreadArgs, parse_decimal_size, parse_size};
 pub use machine::available_memory;
-pub use pool::thread_pool;
+pub use pool::{MAX_THREADS, thread_pool};
 pub use preview::{preview, preview_cut};
 pub use progress::{Progress, Unit};
 pub use run::{run, run_with_default};

@@ -3,7 +3,7 @@
 use crate::{Failure, Result};
 
 /// More threads than any machine gains from; starting far more would take minutes.
-const MAX_THREADS: usize = 4096;
+pub const MAX_THREADS: usize = 4096;
 
 /// A rayon pool of `n` threads (0 = as many as the machine offers). Programs run all parallel work inside
 /// `pool.install`.

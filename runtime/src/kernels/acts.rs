@@ -7,7 +7,7 @@ use gguf_blocks::kernel::{Columns, MAX_COLUMNS, RoundActivations};
 use crate::observe::Reported;
 use crate::pool;
 
-/// Values that one task quantizes: whole groups.
+/// Values that one task quantizes, whole groups, and up to which sharing out is not worth it.
 const TASK: usize = 1 << 15;
 
 /// Activation rows in front of a product: f32, and quantized when a type with integer kernels needs it.
@@ -234,7 +234,14 @@ impl Packed {
         });
         // Single columns are used as they are.
         let tasks = tasks.filter(|(source, ..)| source.len() > 1);
-        pool::rows(tasks, |(source, q, scales)| rows.interleave(source, q, scales));
+        let interleave = |(source, q, scales): (&[u32], &mut [i8], &mut [GroupScale])| {
+            rows.interleave(source, q, scales);
+        };
+        if source.len() * rows.n_cols <= TASK {
+            tasks.for_each(interleave);
+        } else {
+            pool::rows(tasks, interleave);
+        }
         self.source.clear();
         self.source.extend_from_slice(source);
         self.group_starts.clear();

@@ -1,7 +1,7 @@
 //! Matrix products and attention: loops per CPU level over the small pieces that tensor types supply.
 //!
-//! All functions run on the threads of the [pool](crate::pool) that their caller has entered. Results do not depend on the number of
-//! threads or on the CPU level.
+//! All functions run on the threads of the [pool](crate::pool) that their caller has entered. Results do not depend on
+//! the number of threads or on the CPU level.
 
 mod acts;
 pub(crate) mod attention;
@@ -50,11 +50,11 @@ pub struct Weights<'a> {
 /// stack of one.
 pub fn matmul(cpu: Cpu, w: Weights<'_>, x: &mut Acts, y: &mut [f32]) {
     assert_eq!(w.n_mats, 1, "a plain product has one matrix");
-    let starts = [0, x.n()];
     let path = Path::of(cpu, &w, x.n_cols());
     let rows = x.take_rows();
-    prepare(cpu, path, x, &rows[..starts[1]], &starts);
-    run(cpu, path, w, x, &rows[..starts[1]], &starts, y);
+    let (source, starts) = (&rows[..x.n()], [0, x.n()]);
+    prepare(cpu, path, x, source, &starts);
+    run(cpu, path, w, x, source, &starts, y);
     x.put_rows(rows);
 }
 

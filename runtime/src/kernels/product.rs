@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use gguf_blocks::activation::GROUP;
-use gguf_blocks::kernel::{IntKernel, Kernel};
+use gguf_blocks::kernel::{IntKernel, Kernel, prefetch};
 use gguf_blocks::tile::{MAX_COLS, MAX_GROUPS, Panel, ROWS, Tile};
 use gguf_blocks::{Cpu, DecodeRow};
 
@@ -15,7 +15,7 @@ use crate::memory::GridMut;
 use crate::pool;
 use crate::session::Compute;
 
-/// Work of a task, in units of about a nanosecond: well above what handing it to another thread costs.
+/// Work that is worth sharing out, in units of about a nanosecond: well above what handing it to another thread costs.
 const TASK: usize = 30_000;
 
 /// Pieces of work for each thread.
@@ -77,16 +77,13 @@ impl Product<'_> {
     /// Computes everything; `y` has a row for each pair and a column for each row of a matrix.
     pub(super) fn run(&self, y: GridMut<'_>) {
         let cost: usize = (0..self.w.n_mats).map(|mat| self.cost(mat)).sum();
-        let n_threads = pool::n_threads();
-        // Threads that are slower or later take fewer pieces; small work is not worth the handing over.
-        let piece = if cost < TASK {
-            usize::MAX
-        } else {
-            (cost / (n_threads * PIECES)).max(TASK / 2)
-        };
-        pool::for_each(self.pieces(y, piece), |(mat, first_row, y)| {
-            self.panels(mat, first_row, y);
-        });
+        let compute = |(mat, first_row, y)| self.panels(mat, first_row, y);
+        if cost < TASK {
+            return self.pieces(y, usize::MAX).for_each(compute);
+        }
+        // Threads that are slower or later take fewer pieces.
+        let piece = (cost / (pool::n_threads() * PIECES)).max(TASK / 2);
+        pool::for_each(self.pieces(y, piece), compute);
     }
 
     /// The matrices that have pairs, cut into rows that cost about `piece`: matrix, first row and place of the results.
@@ -126,8 +123,8 @@ impl Product<'_> {
     }
 
     /// Products with the rows of a matrix from `first_row` on, as many as `y` has columns: some panels of eight rows at
-    /// a time, so that parts of the activations are used more
-    /// than once while they are near, and results are written in whole lines of the caches.
+    /// a time, so that parts of the activations are used more than once while they are near, and results are written in
+    /// whole lines of the caches.
     fn panels(&self, mat: usize, first_row: usize, mut y: GridMut<'_>) {
         let pairs = self.group_starts[mat]..self.group_starts[mat + 1];
         let n_rows = y.n_cols();
@@ -289,12 +286,6 @@ impl Product<'_> {
         let end = start.saturating_add(n).min(self.w.bytes.len());
         self.w.bytes.get(start..end).unwrap_or_default()
     }
-}
-
-/// Asks the caches for `bytes`.
-fn prefetch(bytes: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    super::x86::prefetch(bytes);
 }
 
 /// What a thread needs for its panels.

@@ -6,9 +6,8 @@
 )]
 
 use std::arch::x86_64::{
-    __m256, _MM_HINT_T0, _mm_add_ps, _mm_movehl_ps, _mm_movelh_ps, _mm_prefetch, _mm_storeu_ps,
-    _mm_unpackhi_ps, _mm_unpacklo_ps, _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_fmadd_ps,
-    _mm256_loadu_ps, _mm256_setzero_ps,
+    __m256, _mm_add_ps, _mm_movehl_ps, _mm_movelh_ps, _mm_storeu_ps, _mm_unpackhi_ps, _mm_unpacklo_ps,
+    _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps,
 };
 
 use gguf_blocks::tile::{Panel, ROWS};
@@ -21,14 +20,6 @@ use super::float::SUMS;
 fn load_rows(rows: &[f32; ROWS]) -> __m256 {
     // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
     unsafe { _mm256_loadu_ps(rows.as_ptr()) }
-}
-
-/// Asks the caches for `bytes`.
-pub(super) fn prefetch(bytes: &[u8]) {
-    for line in bytes.chunks(64) {
-        // SAFETY: the address is that of a byte of the slice, and a prefetch has no effect that can be seen.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-    }
 }
 
 /// The twin of `float::columns`. Reached only for a [`gguf_blocks::Cpu`] of this level.

@@ -24,11 +24,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 
 pub use cpus::default_threads;
+pub use gguf_cli::MAX_THREADS;
 pub use items::{MIN_ROWS, for_each, map, rows, try_for_each};
 use region::{Line, Region};
-
-/// More threads than any machine gains from; starting far more would take minutes.
-pub const MAX_THREADS: usize = 4096;
 
 /// Looks for work before a thread lets others go first, each some tens of nanoseconds apart.
 const SPINS: u32 = 20_000;

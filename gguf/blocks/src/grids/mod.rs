@@ -61,9 +61,18 @@ const fn signed_values<const P: usize>(packed: &[u16; P]) -> [[i8; 8]; P] {
 /// The signs of 8 values from the lower seven bits of `stored`: the eighth makes the number of minus signs even.
 #[inline]
 pub(crate) fn even_signs(stored: u32) -> u8 {
-    let seven = stored as u8 & 0x7f;
-    seven | (seven.count_ones() as u8 & 1) << 7
+    EVEN[stored as usize & 127]
 }
+
+static EVEN: [u8; 128] = {
+    let mut all = [0; 128];
+    let mut i = 0;
+    while i < 128 {
+        all[i] = i as u8 | (i.count_ones() as u8 & 1) << 7;
+        i += 1;
+    }
+    all
+};
 
 /// `scale · magnitude` for each element of a point, negative where the element's bit of `signs` is set.
 #[inline]

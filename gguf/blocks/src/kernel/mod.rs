@@ -91,6 +91,15 @@ pub enum Kernel {
     },
 }
 
+/// Asks the caches for `bytes`, where the machine can be asked.
+#[inline]
+pub fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    x86::prefetch(bytes);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
+}
+
 /// The scales of both halves of a group; where they share one, the first counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scales {

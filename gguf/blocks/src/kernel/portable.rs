@@ -14,7 +14,7 @@ pub(super) fn kernel<B: IntBlock>() -> IntKernel {
     }
 }
 
-pub(super) fn unpack<B: IntBlock>(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Tile) {
+fn unpack<B: IntBlock>(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Tile) {
     let blocks = blocks::<B>(rows, first_group, tile.n_groups());
     for (row, blocks) in blocks.into_iter().enumerate() {
         for (b, block) in blocks.iter().enumerate() {

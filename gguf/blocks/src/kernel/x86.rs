@@ -12,17 +12,17 @@
 
 use std::arch::x86_64::{
     __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32,
-    _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_mullo_epi16, _mm256_set1_epi8,
-    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256,
-    _mm256_sign_epi8, _mm256_slli_epi16, _mm256_xor_si256,
+    _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_mullo_epi16, _mm256_set1_epi8, _mm256_set1_epi16,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_sign_epi8,
+    _mm256_slli_epi16, _mm256_xor_si256,
 };
 use std::marker::PhantomData;
 
 use super::{Columns, IntBlock, IntKernel, blocks, check_columns, each_of, nth, portable};
 use crate::activation::GroupScale;
 use crate::tile::{GROUP, Minima, ROWS, Tile, TileKind};
-use crate::x86::{high_nibbles, load32, low_nibbles, store, store_pairs, store_rows};
+use crate::x86::{high_nibbles, load_rows, load32, low_nibbles, store, store_pairs, store_rows};
 
 /// Chunks of four columns in a group.
 const CHUNKS: usize = GROUP / 4;
@@ -434,14 +434,6 @@ fn pair([low, high]: [i16; 2]) -> __m256i {
     _mm256_set1_epi32(i32::from(high) << 16 | i32::from(low as u16))
 }
 
-/// Loads a number for each row.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn load_rows(rows: &[f32; ROWS]) -> __m256 {
-    // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
-    unsafe { _mm256_loadu_ps(rows.as_ptr()) }
-}
-
 /// Loads two small numbers for each row.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -450,9 +442,9 @@ fn load_pairs(rows: &[[i16; 2]; ROWS]) -> __m256i {
     unsafe { _mm256_loadu_si256(rows.as_ptr().cast()) }
 }
 
-/// Asks the caches for `bytes`.
+/// The work of [`super::prefetch`].
 #[inline]
-pub(crate) fn prefetch(bytes: &[u8]) {
+pub(super) fn prefetch(bytes: &[u8]) {
     for line in bytes.chunks(64) {
         // SAFETY: the address is that of a byte of the slice, and a prefetch has no effect that can be seen.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };

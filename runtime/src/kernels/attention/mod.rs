@@ -99,16 +99,18 @@ impl Attention<'_> {
         let work = seen * dims.n_head * (dims.head_dim_k + dims.head_dim_v) / 32;
         let n_threads = if work > 2 * TASK { pool::n_threads() } else { 1 };
         if n_threads > 1 && self.tiles().count() < TASKS * n_threads {
-            self.by_stretches(n_threads, out);
+            return self.by_stretches(out);
+        }
+        let whole = |(tile, mut out)| SCRATCH.with_borrow_mut(|s| s.whole(self, &tile, &mut out));
+        if n_threads > 1 {
+            pool::for_each(self.tiles_with(out), whole);
         } else {
-            share_out(n_threads, self.tiles_with(out), |(tile, mut out)| {
-                SCRATCH.with_borrow_mut(|s| s.whole(self, &tile, &mut out));
-            });
+            self.tiles_with(out).for_each(whole);
         }
     }
 
     /// Computes stretches apart, then merges them.
-    fn by_stretches(&self, n_threads: usize, out: GridMut<'_>) {
+    fn by_stretches(&self, out: GridMut<'_>) {
         let ends = (0..self.place.len()).map(|row| self.seen(row).end);
         let n_stretches = ends.max().unwrap_or(0).div_ceil(STRETCH).max(1);
         let of_query = Partial::len(self.cache.heads.head_dim_v);
@@ -119,18 +121,14 @@ impl Attention<'_> {
         let stretches = self
             .tiles()
             .flat_map(|tile| (0..n_stretches).map(move |stretch| (tile.clone(), stretch)));
-        share_out(n_threads, stretches.zip(parts), |((tile, stretch), part)| {
+        pool::for_each(stretches.zip(parts), |((tile, stretch), part)| {
             SCRATCH.with_borrow_mut(|s| s.stretch(self, &tile, stretch, part));
         });
         let parts = partials.chunks_exact(n_stretches * n_queries * of_query);
-        share_out(
-            n_threads,
-            self.tiles_with(out).zip(parts),
-            |((tile, mut out), parts)| {
-                let parts = parts.chunks_exact(n_queries * of_query);
-                SCRATCH.with_borrow_mut(|s| s.merge(self, &tile, parts, &mut out));
-            },
-        );
+        pool::for_each(self.tiles_with(out).zip(parts), |((tile, mut out), parts)| {
+            let parts = parts.chunks_exact(n_queries * of_query);
+            SCRATCH.with_borrow_mut(|s| s.merge(self, &tile, parts, &mut out));
+        });
         PARTIAL.set(partials);
     }
 
@@ -195,17 +193,6 @@ impl Attention<'_> {
             (heads.start < n_head).then_some(heads)
         })
     }
-}
-
-/// Calls `f` with every item, on up to `n_threads` threads.
-fn share_out<I>(n_threads: usize, items: I, f: impl Fn(I::Item) + Sync)
-where
-    I: Iterator + Send,
-{
-    if n_threads == 1 {
-        return items.for_each(f);
-    }
-    pool::for_each(items, f);
 }
 
 #[cfg(all(test, unix, target_arch = "x86_64"))]

@@ -82,16 +82,10 @@ trait Element {
     /// Bytes of a block.
     const BYTES: usize;
 
-    /// The scale of a block; anything where there is none.
-    ///
-    /// # Safety
-    /// `block` is that of [`Element::BYTES`] readable bytes.
-    unsafe fn scale(block: *const u8) -> __m256;
-
     /// Vector `i` of a block with this scale.
     ///
     /// # Safety
-    /// As above; `i` is less than [`Element::VECTORS`].
+    /// `block` is that of [`Element::BYTES`] readable bytes; `i` is less than [`Element::VECTORS`].
     unsafe fn load(block: *const u8, i: usize, scale: __m256) -> __m256;
 }
 
@@ -107,12 +101,6 @@ impl Element for F32 {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn scale(_: *const u8) -> __m256 {
-        _mm256_setzero_ps()
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn load(block: *const u8, _: usize, _: __m256) -> __m256 {
         // SAFETY: the bytes are there, and the load needs no alignment.
         unsafe { _mm256_loadu_ps(block.cast()) }
@@ -125,12 +113,6 @@ impl Element for F16 {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn scale(_: *const u8) -> __m256 {
-        _mm256_setzero_ps()
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn load(block: *const u8, _: usize, _: __m256) -> __m256 {
         // SAFETY: the bytes are there, and the load needs no alignment.
         _mm256_cvtph_ps(unsafe { _mm_loadu_si128(block.cast()) })
@@ -140,12 +122,6 @@ impl Element for F16 {
 impl Element for Bf16 {
     const VECTORS: usize = 1;
     const BYTES: usize = 2 * LANES;
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn scale(_: *const u8) -> __m256 {
-        _mm256_setzero_ps()
-    }
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
@@ -162,13 +138,6 @@ impl Element for Q8_0 {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn scale(block: *const u8) -> __m256 {
-        // SAFETY: the bytes are there.
-        unsafe { half(block) }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn load(block: *const u8, i: usize, scale: __m256) -> __m256 {
         // SAFETY: a block has four times eight bytes behind its scale.
         let q = unsafe { _mm_loadl_epi64(block.add(2 + i * LANES).cast()) };
@@ -182,13 +151,6 @@ impl Element for Q4_0 {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn scale(block: *const u8) -> __m256 {
-        // SAFETY: the bytes are there.
-        unsafe { half(block) }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn load(block: *const u8, i: usize, scale: __m256) -> __m256 {
         // SAFETY: a block has twice eight bytes behind its scale.
         let both = unsafe { _mm_loadl_epi64(block.add(2 + i % 2 * LANES).cast()) };
@@ -199,15 +161,18 @@ impl Element for Q4_0 {
     }
 }
 
-/// A half in all lanes.
+/// The scale of a block, a half in front of the values, in all lanes; zeros for types without blocks.
 ///
 /// # Safety
-/// `at` is that of two readable bytes.
+/// `block` is that of [`Element::BYTES`] readable bytes.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn half(at: *const u8) -> __m256 {
+unsafe fn scale<E: Element>(block: *const u8) -> __m256 {
+    if E::VECTORS == 1 {
+        return _mm256_setzero_ps();
+    }
     // SAFETY: as the caller says.
-    let bits = u16::from_le_bytes(unsafe { at.cast::<[u8; 2]>().read() });
+    let bits = u16::from_le_bytes(unsafe { block.cast::<[u8; 2]>().read() });
     _mm256_set1_ps(_mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))))
 }
 
@@ -294,7 +259,7 @@ unsafe fn dots<E: Element, const N: usize, const R: usize>(
         // SAFETY: the block is one of the row's.
         unsafe {
             let blocks = rows.map(|row| row.add(b * E::BYTES));
-            let scales = blocks.map(|block| E::scale(block));
+            let scales = blocks.map(|block| scale::<E>(block));
             for i in 0..E::VECTORS {
                 let mut k = [_mm256_setzero_ps(); R];
                 for r in 0..R {
@@ -413,13 +378,13 @@ impl<const N: usize> Values<N> {
             for i in 0..self.n {
                 let block = first.add(i * self.row_bytes);
                 let mut vectors = [_mm256_setzero_ps(); C];
-                let mut scale = _mm256_setzero_ps();
+                let mut of_block = _mm256_setzero_ps();
                 for c in 0..C {
                     let block = block.add(c / E::VECTORS * E::BYTES);
                     if c % E::VECTORS == 0 {
-                        scale = E::scale(block);
+                        of_block = scale::<E>(block);
                     }
-                    vectors[c] = E::load(block, v % E::VECTORS + c % E::VECTORS, scale);
+                    vectors[c] = E::load(block, v % E::VECTORS + c % E::VECTORS, of_block);
                 }
                 for j in 0..N {
                     let p = _mm256_broadcast_ss(&*self.p[j].add(i));

@@ -1,32 +1,19 @@
 //! Groups of `IQ2_S` for products.
 
 use super::IQ2_S;
-use crate::codebook::{self, Codebook, odd};
+use crate::codebook::{Codebook, odd};
 use crate::grids::IQ2S;
-use crate::kernel::{Group, IntBlock};
-use crate::rows::half;
-use crate::tile::{Minima, TileKind};
-
-impl IntBlock for IQ2_S {
-    const GROUPS: usize = 8;
-    const KIND: TileKind = TileKind {
-        max: 86,
-        offset: 43,
-        halves: true,
-        int_scales: true,
-        mins: Minima::None,
-    };
-
-    fn group(&self, g: usize) -> Group {
-        codebook::group(self, g)
-    }
-
-    fn units(&self) -> [f32; 2] {
-        [half(self.d) * 0.125, 0.0]
-    }
-}
 
 impl Codebook for IQ2_S {
+    const MAGNITUDE: u8 = 43;
+    const HALVES: bool = true;
+    const UNIT: f32 = 0.125;
+
+    #[inline(always)]
+    fn d(&self) -> [u8; 2] {
+        self.d
+    }
+
     #[inline(always)]
     fn magnitudes(&self, g: usize) -> [u64; 4] {
         let [a, b, c, d] = self.qs.as_chunks::<4>().0[g];

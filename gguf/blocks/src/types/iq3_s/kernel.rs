@@ -1,32 +1,19 @@
 //! Groups of `IQ3_S` for products.
 
 use super::IQ3_S;
-use crate::codebook::{self, Codebook, odd, two};
+use crate::codebook::{Codebook, odd, two};
 use crate::grids::IQ3S;
-use crate::kernel::{Group, IntBlock};
-use crate::rows::half;
-use crate::tile::{Minima, TileKind};
-
-impl IntBlock for IQ3_S {
-    const GROUPS: usize = 8;
-    const KIND: TileKind = TileKind {
-        max: 30,
-        offset: 15,
-        halves: false,
-        int_scales: true,
-        mins: Minima::None,
-    };
-
-    fn group(&self, g: usize) -> Group {
-        codebook::group(self, g)
-    }
-
-    fn units(&self) -> [f32; 2] {
-        [half(self.d), 0.0]
-    }
-}
 
 impl Codebook for IQ3_S {
+    const MAGNITUDE: u8 = 15;
+    const HALVES: bool = false;
+    const UNIT: f32 = 1.0;
+
+    #[inline(always)]
+    fn d(&self) -> [u8; 2] {
+        self.d
+    }
+
     #[inline(always)]
     fn magnitudes(&self, g: usize) -> [u64; 4] {
         let high = usize::from(self.qh[g]);

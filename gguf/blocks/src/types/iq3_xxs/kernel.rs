@@ -1,32 +1,19 @@
 //! Groups of `IQ3_XXS` for products.
 
 use super::IQ3_XXS;
-use crate::codebook::{self, Codebook, even_signs, odd, two};
+use crate::codebook::{Codebook, even_signs, odd, two};
 use crate::grids::IQ3XXS;
-use crate::kernel::{Group, IntBlock};
-use crate::rows::half;
-use crate::tile::{Minima, TileKind};
-
-impl IntBlock for IQ3_XXS {
-    const GROUPS: usize = 8;
-    const KIND: TileKind = TileKind {
-        max: 124,
-        offset: 62,
-        halves: false,
-        int_scales: true,
-        mins: Minima::None,
-    };
-
-    fn group(&self, g: usize) -> Group {
-        codebook::group(self, g)
-    }
-
-    fn units(&self) -> [f32; 2] {
-        [half(self.d) * 0.25, 0.0]
-    }
-}
 
 impl Codebook for IQ3_XXS {
+    const MAGNITUDE: u8 = 62;
+    const HALVES: bool = false;
+    const UNIT: f32 = 0.25;
+
+    #[inline(always)]
+    fn d(&self) -> [u8; 2] {
+        self.d
+    }
+
     #[inline(always)]
     fn magnitudes(&self, g: usize) -> [u64; 4] {
         let point = |i: usize| IQ3XXS[usize::from(self.qs[g][i])];
