@@ -91,7 +91,7 @@ fn type_products(c: &mut Criterion, pool: &Pool, format: &'static Format) {
                 timed(pool, reps, || {
                     // Marks the rows as new, so that they are quantized every time.
                     black_box(x.rows_mut());
-                    matmul(Cpu::best(), w, &mut x, &mut y);
+                    matmul(Cpu::best(), [(w, &mut y[..])], &mut x);
                 })
             });
         });

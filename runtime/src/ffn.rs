@@ -17,13 +17,12 @@ pub(crate) fn run(w: &DenseWeights, env: &mut Env<'_>, s: &mut Scratch) {
 
 /// The same, but into `y`.
 pub(crate) fn run_into(w: &DenseWeights, env: &mut Env<'_>, s: &mut Scratch, y: &mut Vec<f32>) {
-    env.matmul(&w.up, &mut s.x, &mut s.up);
-    match &w.gate {
-        Some(gate) => {
-            env.matmul(gate, &mut s.x, &mut s.gate);
-            activate(w.activation, &s.gate, &s.up, w.n_ff, &mut s.act);
-        }
-        None => activate_fused(w.activation, &s.up, w.n_ff, &mut s.act),
+    if let Some(gate) = &w.gate {
+        env.matmul_each([(gate, &mut s.gate), (&w.up, &mut s.up)], &mut s.x);
+        activate(w.activation, &s.gate, &s.up, w.n_ff, &mut s.act);
+    } else {
+        env.matmul(&w.up, &mut s.x, &mut s.up);
+        activate_fused(w.activation, &s.up, w.n_ff, &mut s.act);
     }
     env.matmul(&w.down, &mut s.act, y);
 }

@@ -208,11 +208,27 @@ impl<'a> Env<'a> {
 
     /// `y = w x`, one row of `y` for each row of `x`.
     pub(crate) fn matmul(&mut self, w: &Tensor, x: &mut Acts, y: &mut Vec<f32>) {
-        let weights = self.weights(w);
-        self.observe(&w.name, x, |rows, n_cols| Input::Dense { rows, n_cols });
-        y.resize(x.n() * w.n_rows(), 0.0);
-        kernels::matmul(self.cpu, weights, x, y);
-        finish(w, &[0, x.n()], y);
+        self.matmul_each([(w, y)], x);
+    }
+
+    /// [`Self::matmul`] with several weights, as one piece of work for the threads.
+    pub(crate) fn matmul_each<const N: usize>(
+        &mut self,
+        mut outputs: [(&Tensor, &mut Vec<f32>); N],
+        x: &mut Acts,
+    ) {
+        for (w, y) in &mut outputs {
+            self.observe(&w.name, x, |rows, n_cols| Input::Dense { rows, n_cols });
+            y.resize(x.n() * w.n_rows(), 0.0);
+        }
+        kernels::matmul(
+            self.cpu,
+            outputs.each_mut().map(|(w, y)| (self.weights(w), &mut y[..])),
+            x,
+        );
+        for (w, y) in outputs {
+            finish(w, &[0, x.n()], y);
+        }
     }
 
     /// Shows the observer, if there is one, rows as the input of a weight.
@@ -229,19 +245,23 @@ impl<'a> Env<'a> {
         }
     }
 
-    /// Products of the pairs of rows with matrices, one row of `y` a pair. The observer is not told.
-    pub(crate) fn matmul_grouped(
-        &mut self,
-        w: &Tensor,
+    /// Products of the pairs of rows with matrices of each stack, one row of its `y` a pair, as one piece of work for
+    /// the threads. The observer is not told.
+    pub(crate) fn matmul_grouped<const N: usize>(
+        &self,
+        mut outputs: [(&Tensor, &mut Vec<f32>); N],
         x: &mut Acts,
         source: &[u32],
         group_starts: &[usize],
-        y: &mut Vec<f32>,
     ) {
-        let weights = self.weights(w);
-        y.resize(source.len() * w.n_rows(), 0.0);
-        kernels::matmul_grouped(self.cpu, weights, x, source, group_starts, y);
-        finish(w, group_starts, y);
+        for (w, y) in &mut outputs {
+            y.resize(source.len() * w.n_rows(), 0.0);
+        }
+        let stacks = outputs.each_mut().map(|(w, y)| (self.weights(w), &mut y[..]));
+        kernels::matmul_grouped(self.cpu, stacks, x, source, group_starts);
+        for (w, y) in outputs {
+            finish(w, group_starts, y);
+        }
     }
 }
 
@@ -411,7 +431,7 @@ impl Pass<'_> {
             x.reset(index.len(), n_embd);
             x.rows_mut().copy_from_slice(rows);
             logits.resize(index.len() * weights.n_rows, 0.0);
-            kernels::matmul(self.env.cpu, weights, x, logits);
+            kernels::matmul(self.env.cpu, [(weights, logits)], x);
             finish(&model.parts.output, &[0, index.len()], logits);
             finish_logits(model.spec(), logits);
             sink(Logits {

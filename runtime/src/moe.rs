@@ -50,7 +50,7 @@ pub(crate) fn run(w: &MoeWeights, env: &mut Env<'_>, s: &mut Scratch) {
     };
     gated(w, pairs, source, env, input, (&mut s.gate, &mut s.up), &mut s.act);
     pairs.show(&w.down.name, &r.own_row, env, &mut s.act);
-    env.matmul_grouped(&w.down, &mut s.act, &r.own_row, &r.starts, &mut r.down);
+    env.matmul_grouped([(&w.down, &mut r.down)], &mut s.act, &r.own_row, &r.starts);
     if share > 0.0 {
         env.observer = observer;
     }
@@ -95,10 +95,10 @@ fn gated(
     (gate, up): (&mut Vec<f32>, &mut Vec<f32>),
     act: &mut Acts,
 ) {
-    for (stack, out) in [(&w.gate, &mut *gate), (&w.up, &mut *up)] {
+    for stack in [&w.gate, &w.up] {
         pairs.show(&stack.name, source, env, input);
-        env.matmul_grouped(stack, input, source, pairs.starts, out);
     }
+    env.matmul_grouped([(&w.gate, gate), (&w.up, up)], input, source, pairs.starts);
     activate(w.spec.activation, gate, up, w.spec.n_ff, act);
 }
 

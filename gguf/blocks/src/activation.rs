@@ -46,7 +46,7 @@ pub fn quantize(cpu: Cpu, x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
         "{} activations",
         x.len()
     );
-    match cpu.level() {
+    match cpu.level().base() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => crate::x86::quantize(x, q, scales),
         _ => quantize_with(x, q, scales, max_bits, fill),

@@ -6,25 +6,49 @@ use std::sync::OnceLock;
 /// The environment variable that lowers the level.
 const VARIABLE: &str = "GGUF_CPU";
 
-/// An instruction set level. Ordered: a higher level includes the lower ones.
+/// An instruction set level. Ordered by speed; one processor need not have all that are below its best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Level {
     /// Plain Rust, any CPU.
     Portable,
+    /// NEON with dot products of bytes (`dotprod`), 64-bit ARM.
+    Neon,
     /// AVX2, FMA and F16C.
     Avx2,
+    /// AVX2 and AVX-VNNI: dot products of bytes in registers of 256 bits.
+    AvxVnni,
+    /// AVX2 and AVX-512 (F, BW, VL, DQ and VNNI): dot products of bytes in registers of 512 bits.
+    Avx512,
 }
 
 impl Level {
     /// Every level, lowest first.
-    pub const ALL: &'static [Self] = &[Self::Portable, Self::Avx2];
+    pub const ALL: &'static [Self] = &[
+        Self::Portable,
+        Self::Neon,
+        Self::Avx2,
+        Self::AvxVnni,
+        Self::Avx512,
+    ];
 
     /// The name that `GGUF_CPU` takes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
+            Self::Neon => "neon",
             Self::Avx2 => "avx2",
+            Self::AvxVnni => "avxvnni",
+            Self::Avx512 => "avx512",
+        }
+    }
+
+    /// The level whose code serves where this one has none of its own, which every machine with this one has.
+    #[must_use]
+    pub fn base(self) -> Self {
+        match self {
+            Self::Portable | Self::Neon => Self::Portable,
+            Self::Avx2 | Self::AvxVnni | Self::Avx512 => Self::Avx2,
         }
     }
 
@@ -89,9 +113,19 @@ impl Cpu {
 
     /// The highest level that this machine has and that is not above `cap`.
     pub fn at_most(cap: Level) -> Self {
+        let mut levels = Level::ALL.iter().rev().copied();
+        let level = levels.find(|&level| level <= cap && detected(level));
         Self {
-            level: cap.min(detect()),
+            level: level.unwrap_or(Level::Portable),
         }
+    }
+
+    /// Every level that this machine has, lowest first.
+    pub fn available() -> impl Iterator<Item = Self> {
+        let levels = Level::ALL.iter().copied();
+        levels
+            .filter(|&level| detected(level))
+            .map(|level| Self { level })
     }
 
     /// The level this stands for.
@@ -101,18 +135,40 @@ impl Cpu {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn detect() -> Level {
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
-    {
-        Level::Avx2
-    } else {
-        Level::Portable
+fn detected(level: Level) -> bool {
+    let avx2 = || {
+        is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+    };
+    match level {
+        Level::Portable => true,
+        Level::Neon => false,
+        Level::Avx2 => avx2(),
+        Level::AvxVnni => avx2() && is_x86_feature_detected!("avxvnni"),
+        Level::Avx512 => {
+            avx2()
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vnni")
+        }
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn detect() -> Level {
-    Level::Portable
+#[cfg(target_arch = "aarch64")]
+fn detected(level: Level) -> bool {
+    match level {
+        Level::Portable => true,
+        Level::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
+        Level::Avx2 | Level::AvxVnni | Level::Avx512 => false,
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn detected(level: Level) -> bool {
+    level == Level::Portable
 }
 
 #[cfg(test)]
@@ -127,8 +183,24 @@ mod tests {
         assert_eq!(asked(""), Ok(None));
         for wrong in ["foo", "avx", "avx2 "] {
             let text = asked(wrong).expect_err(wrong).to_string();
-            let expected = format!("`GGUF_CPU`: expected `portable`, `avx2` or nothing, found `{wrong}`");
+            let levels = "`portable`, `neon`, `avx2`, `avxvnni`, `avx512`";
+            let expected = format!("`GGUF_CPU`: expected {levels} or nothing, found `{wrong}`");
             assert_eq!(text, expected);
+        }
+    }
+
+    #[test]
+    fn no_level_is_handed_out_that_the_machine_lacks() {
+        let available: Vec<Level> = Cpu::available().map(Cpu::level).collect();
+        assert!(available.is_sorted() && available.first() == Some(&Level::Portable));
+        for &cap in Level::ALL {
+            let level = Cpu::at_most(cap).level();
+            assert!(level <= cap && available.contains(&level), "{cap:?} {level:?}");
+            assert!(
+                available.contains(&level.base()),
+                "{level:?} needs {:?}",
+                level.base()
+            );
         }
     }
 }

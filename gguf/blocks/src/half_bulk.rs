@@ -57,7 +57,7 @@ pub fn f32_to_bf16(value: f32) -> u16 {
 /// Little-endian halves to f32; `out` has as many elements as `src`.
 pub fn f16_slice_to_f32(src: &[[u8; 2]], out: &mut [f32]) {
     assert_eq!(src.len(), out.len(), "both sides have as many elements");
-    match Cpu::best().level() {
+    match Cpu::best().level().base() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => crate::x86::halves_to_f32(src, out),
         _ => each(src, out, |&h, o| *o = f16_to_f32(u16::from_le_bytes(h))),

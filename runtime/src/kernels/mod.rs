@@ -46,35 +46,39 @@ pub struct Weights<'a> {
     pub compute: Compute,
 }
 
-/// `y[t][r] = w.row(r) . x[t]` for every activation row. `y` has `n * n_rows` elements. Weights must be a
-/// stack of one.
-pub fn matmul(cpu: Cpu, w: Weights<'_>, x: &mut Acts, y: &mut [f32]) {
-    assert_eq!(w.n_mats, 1, "a plain product has one matrix");
-    let path = Path::of(cpu, &w, x.n_cols());
+/// A weight, and where its products go.
+pub type Output<'a> = (Weights<'a>, &'a mut [f32]);
+
+/// `y[t][r] = w.row(r) . x[t]` for every activation row, of each weight with its `y`, as one piece of work for the
+/// threads. `y` has `n * n_rows` elements. Weights must be stacks of one.
+pub fn matmul<const N: usize>(cpu: Cpu, outputs: [Output<'_>; N], x: &mut Acts) {
+    let plain = outputs.iter().all(|(w, _)| w.n_mats == 1);
+    assert!(plain, "a plain product has one matrix");
     let rows = x.take_rows();
     let (source, starts) = (&rows[..x.n()], [0, x.n()]);
-    prepare(cpu, path, x, source, &starts);
-    run(cpu, path, w, x, source, &starts, y);
+    run(cpu, outputs, x, source, &starts);
     x.put_rows(rows);
 }
 
 /// Products with one matrix of the stack per group: pairs `group_starts[m] .. group_starts[m + 1]` use
-/// matrix `m`; pair `p` multiplies activation row `source[p]`; its result is `y[p * n_rows ..]`.
+/// matrix `m`; pair `p` multiplies activation row `source[p]`; its result is `y[p * n_rows ..]`. Of each stack with its
+/// `y`, as one piece of work for the threads.
 /// `group_starts` has `n_mats + 1` entries and ends with `source.len()`.
-pub fn matmul_grouped(
+pub fn matmul_grouped<const N: usize>(
     cpu: Cpu,
-    w: Weights<'_>,
+    outputs: [Output<'_>; N],
     x: &mut Acts,
     source: &[u32],
     group_starts: &[usize],
-    y: &mut [f32],
 ) {
     let sorted = group_starts.is_sorted() && group_starts.first() == Some(&0);
-    assert!(
-        sorted && group_starts.len() == w.n_mats + 1,
-        "{} matrices have groups {group_starts:?}",
-        w.n_mats
-    );
+    for (w, _) in &outputs {
+        assert!(
+            sorted && group_starts.len() == w.n_mats + 1,
+            "{} matrices have groups {group_starts:?}",
+            w.n_mats
+        );
+    }
     assert_eq!(
         group_starts.last(),
         Some(&source.len()),
@@ -85,9 +89,29 @@ pub fn matmul_grouped(
         "the pairs use {} activation rows",
         x.n()
     );
-    let path = Path::of(cpu, &w, x.n_cols());
-    prepare(cpu, path, x, source, group_starts);
-    run(cpu, path, w, x, source, group_starts, y);
+    run(cpu, outputs, x, source, group_starts);
+}
+
+/// All products together if they take their activations in one form, else one after the other.
+fn run<const N: usize>(
+    cpu: Cpu,
+    outputs: [Output<'_>; N],
+    x: &mut Acts,
+    source: &[u32],
+    group_starts: &[usize],
+) {
+    let paths = outputs.each_ref().map(|(w, _)| Path::of(cpu, w, x.n_cols()));
+    if paths.windows(2).all(|two| two[0].takes_the_same(two[1])) {
+        if let Some(&path) = paths.first() {
+            prepare(cpu, path, x, source, group_starts);
+        }
+        compute(cpu, paths, outputs, x, source, group_starts);
+    } else {
+        for (path, output) in paths.into_iter().zip(outputs) {
+            prepare(cpu, path, x, source, group_starts);
+            compute(cpu, [path], [output], x, source, group_starts);
+        }
+    }
 }
 
 /// Brings the activations into the form that kernels need.
@@ -99,16 +123,30 @@ fn prepare(cpu: Cpu, path: Path, x: &mut Acts, source: &[u32], group_starts: &[u
     }
 }
 
-/// The last checks of sizes; below here they hold.
-fn run(
+/// The last checks of sizes are here; below here they hold.
+fn compute<const N: usize>(
     cpu: Cpu,
-    path: Path,
-    w: Weights<'_>,
+    paths: [Path; N],
+    outputs: [Output<'_>; N],
     x: &Acts,
     source: &[u32],
     group_starts: &[usize],
-    y: &mut [f32],
 ) {
+    let mut paths = paths.into_iter();
+    let products = outputs.each_ref().map(|(w, y)| Product {
+        cpu,
+        path: paths.next().expect("one for each output"),
+        w: *w,
+        row_bytes: row_bytes(w, y.len(), source.len()),
+        x,
+        source,
+        group_starts,
+    });
+    Product::run_each(&products, outputs.map(|(w, y)| GridMut::new(y, w.n_rows)));
+}
+
+/// Bytes of a row of `w`, whose products with `n_pairs` columns are `n_products` numbers.
+fn row_bytes(w: &Weights<'_>, n_products: usize, n_pairs: usize) -> usize {
     let geometry = w.format.geometry;
     let row_bytes = geometry
         .row_bytes(w.n_cols as u64)
@@ -123,23 +161,12 @@ fn run(
         w.n_rows
     );
     assert_eq!(
-        y.len(),
-        source.len() * w.n_rows,
+        n_products,
+        n_pairs * w.n_rows,
         "a pair has a result for each of {} rows",
         w.n_rows
     );
-    if w.n_rows > 0 {
-        let product = Product {
-            cpu,
-            path,
-            w,
-            row_bytes,
-            x,
-            source,
-            group_starts,
-        };
-        product.run(GridMut::new(y, w.n_rows));
-    }
+    row_bytes
 }
 
 #[cfg(test)]

@@ -54,6 +54,20 @@ impl Path {
         }
     }
 
+    /// Whether both need the same form of activations.
+    pub(super) fn takes_the_same(self, other: Self) -> bool {
+        let rounding = |path| match path {
+            Self::Kernel(Kernel::Float { round, .. }) => round,
+            _ => None,
+        };
+        let same_rounding = match (rounding(self), rounding(other)) {
+            (Some(a), Some(b)) => std::ptr::fn_addr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+        self.is_int() == other.is_int() && same_rounding
+    }
+
     pub(super) fn is_int(self) -> bool {
         matches!(self, Self::Kernel(Kernel::Int(_)))
     }
@@ -74,16 +88,24 @@ pub(super) struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Computes everything; `y` has a row for each pair and a column for each row of a matrix.
-    pub(super) fn run(&self, y: GridMut<'_>) {
-        let cost: usize = (0..self.w.n_mats).map(|mat| self.cost(mat)).sum();
-        let compute = |(mat, first_row, y)| self.panels(mat, first_row, y);
+    /// Computes everything, all products as one piece of work; `y` of each has a row for each pair and a column for
+    /// each row of a matrix.
+    pub(super) fn run_each<const N: usize>(products: &[Self; N], y: [GridMut<'_>; N]) {
+        let cost = |product: &Self| -> usize { (0..product.w.n_mats).map(|mat| product.cost(mat)).sum() };
+        let cost: usize = products.iter().map(cost).sum();
+        let pieces = |piece: usize| {
+            let each = products.iter().zip(y);
+            each.flat_map(move |(product, y)| product.pieces(y, piece).map(move |piece| (product, piece)))
+        };
+        let compute = |(product, (mat, first_row, y)): (&Self, (usize, usize, _))| {
+            product.panels(mat, first_row, y);
+        };
         if cost < TASK {
-            return self.pieces(y, usize::MAX).for_each(compute);
+            return pieces(usize::MAX).for_each(compute);
         }
         // Threads that are slower or later take fewer pieces.
         let piece = (cost / (pool::n_threads() * PIECES)).max(TASK / 2);
-        pool::for_each(self.pieces(y, piece), compute);
+        pool::for_each(pieces(piece), compute);
     }
 
     /// The matrices that have pairs, cut into rows that cost about `piece`: matrix, first row and place of the results.

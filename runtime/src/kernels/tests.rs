@@ -67,7 +67,7 @@ fn bits(y: &[f32]) -> Vec<u32> {
 
 fn product(cpu: Cpu, w: Weights<'_>, x: &mut Acts) -> Vec<f32> {
     let mut y = vec![f32::NAN; x.n() * w.n_rows];
-    matmul(cpu, w, x, &mut y);
+    matmul(cpu, [(w, &mut y[..])], x);
     y
 }
 
@@ -128,7 +128,7 @@ fn rows_that_cannot_be_taken_in_parts_are_decoded_as_wholes() {
         };
         let mut x = acts(random, n, n_cols);
         let mut y = vec![0.0; n * n_rows];
-        matmul_grouped(Cpu::best(), w, &mut x, &[2, 0, 1], &[0, 1, 3], &mut y);
+        matmul_grouped(Cpu::best(), [(w, &mut y[..])], &mut x, &[2, 0, 1], &[0, 1, 3]);
         for (pair, row) in [2, 0, 1].into_iter().enumerate() {
             let x = &x.rows()[row * n_cols..][..n_cols];
             let mat = usize::from(pair > 0);
@@ -173,13 +173,13 @@ fn products_are_close_to_exact_ones() {
                 };
                 let mut x = acts(random, n, n_cols);
                 let expected = exact(w, &x);
-                for &level in Level::ALL {
-                    let y = product(Cpu::at_most(level), w, &mut x);
+                for cpu in Cpu::available() {
+                    let y = product(cpu, w, &mut x);
                     for (i, (y, (exact, bound))) in y.iter().zip(&expected).enumerate() {
                         let error = (f64::from(*y) - exact).abs();
                         assert!(
                             error <= *bound,
-                            "{} {level:?} {n_cols}: {i}: {y}, not {exact} ± {bound}",
+                            "{} {cpu:?} {n_cols}: {i}: {y}, not {exact} ± {bound}",
                             format.name
                         );
                     }
@@ -229,6 +229,48 @@ fn whole_numbers_are_exact() {
                 let exact: f32 = row.iter().zip(x.row(t)).map(|(w, x)| w * x).sum();
                 assert_eq!(*y, exact, "{name}");
             }
+        }
+    }
+}
+
+/// Types that take activations in three forms, in neighbouring and in other places of the list.
+#[test]
+fn several_outputs_are_what_each_is_alone() {
+    let random = &mut Random(11);
+    let (n_cols, n_rows, n) = (512, 40, 5);
+    let types = ["Q4_K", "Q8_0", "F16", "BF16", "Q6_K"];
+    let formats = types.map(|name| formats().find(|f| f.name == name).expect("a type with kernels"));
+    let bytes = formats.map(|f| weights(random, f, n_rows, n_cols));
+    let weights: [Weights<'_>; 5] = std::array::from_fn(|i| Weights {
+        compute: Compute::Fast,
+        format: formats[i],
+        bytes: &bytes[i],
+        n_cols,
+        n_rows: n_rows - i,
+        n_mats: 1,
+    });
+    // Fewer rows: not all bytes are used.
+    let weights = weights.map(|w| Weights {
+        bytes: &w.bytes[..w.n_rows * row_bytes(w.format, n_cols)],
+        ..w
+    });
+    let mut x = acts(random, n, n_cols);
+    let alone = weights.map(|w| bits(&product(Cpu::best(), w, &mut x)));
+    let run = |which: [usize; 2], x: &mut Acts| {
+        let mut y = which.map(|i| vec![f32::NAN; n * weights[i].n_rows]);
+        let mut of = which.into_iter();
+        matmul(
+            Cpu::best(),
+            y.each_mut().map(|y| (weights[of.next().unwrap()], &mut y[..])),
+            x,
+        );
+        y.map(|y| bits(&y))
+    };
+    for first in 0..types.len() {
+        for second in 0..types.len() {
+            let [a, b] = run([first, second], &mut x);
+            assert_eq!(a, alone[first], "{} beside {}", types[first], types[second]);
+            assert_eq!(b, alone[second], "{} behind {}", types[second], types[first]);
         }
     }
 }
@@ -289,7 +331,7 @@ fn groups_use_their_matrices() {
         let source: Vec<u32> = (0..17).map(|_| random.u32() % n as u32).collect();
         let starts = [0, 0, 5, 6, 6, 15, 17];
         let mut y = vec![f32::NAN; source.len() * n_rows];
-        matmul_grouped(Cpu::best(), w, &mut x, &source, &starts, &mut y);
+        matmul_grouped(Cpu::best(), [(w, &mut y[..])], &mut x, &source, &starts);
         for m in 0..n_mats {
             let bytes = &bytes[m * bytes.len() / n_mats..][..bytes.len() / n_mats];
             let all = product(
@@ -393,5 +435,5 @@ fn lengths_that_differ_are_refused() {
     };
     let mut x = Acts::default();
     x.reset(1, 7);
-    matmul(Cpu::best(), w, &mut x, &mut [0.0]);
+    matmul(Cpu::best(), [(w, &mut [0.0][..])], &mut x);
 }

@@ -1,13 +1,15 @@
-//! AVX2 twins of the products.
+//! Twins of the products for AVX2 and for AVX-512.
 
 #![expect(
     unsafe_code,
-    reason = "loads and stores through references, and entry into code compiled for AVX2"
+    reason = "loads and stores through references, and entry into code compiled for AVX2 or AVX-512"
 )]
 
 use std::arch::x86_64::{
     __m256, _mm_add_ps, _mm_movehl_ps, _mm_movelh_ps, _mm_storeu_ps, _mm_unpackhi_ps, _mm_unpacklo_ps,
     _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps,
+    _mm512_broadcast_f32x8, _mm512_castps256_ps512, _mm512_castps512_ps256, _mm512_extractf32x8_ps,
+    _mm512_fmadd_ps, _mm512_insertf32x8, _mm512_setzero_ps,
 };
 
 use gguf_blocks::tile::{Panel, ROWS};
@@ -63,6 +65,61 @@ fn multiply_panel_avx2<const N: usize>(panel: &Panel, x: [&[f32]; N], acc: &mut 
             let total = total(sums[c]);
             for r in 0..FOUR {
                 acc[c][half * FOUR + r] += total[r];
+            }
+        }
+    }
+}
+
+/// The same with two rows in each register. Reached only for a [`gguf_blocks::Cpu`] of level AVX-512.
+pub(super) fn multiply_panel_512<const N: usize>(panel: &Panel, x: [&[f32]; N], acc: &mut [[f32; ROWS]; N]) {
+    // SAFETY: `float::columns` calls this for a `Cpu` that has AVX-512, nothing else does.
+    unsafe { multiply_panel_avx512(panel, x, acc) }
+}
+
+#[target_feature(enable = "avx2,fma,avx512f,avx512dq")]
+fn multiply_panel_avx512<const N: usize>(panel: &Panel, x: [&[f32]; N], acc: &mut [[f32; ROWS]; N]) {
+    const PAIRS: usize = ROWS / 2;
+    let n = panel.n_cols();
+    assert!(x.iter().all(|x| x.len() == n), "columns have the panel's length");
+    let rows = panel.v.as_chunks::<2>().0;
+    let mut sums = [[_mm512_setzero_ps(); PAIRS]; N];
+    let both = |low, high| _mm512_insertf32x8::<1>(_mm512_castps256_ps512(low), high);
+    for k in (0..n / SUMS * SUMS).step_by(SUMS) {
+        let mut v = [_mm512_setzero_ps(); N];
+        for c in 0..N {
+            // SAFETY: all columns have `n` elements, and `k + 8` of them are there.
+            v[c] = _mm512_broadcast_f32x8(unsafe { _mm256_loadu_ps(x[c].as_ptr().add(k)) });
+        }
+        for p in 0..PAIRS {
+            // SAFETY: a row of a panel has room for more than `n` elements.
+            let load = |row: usize| unsafe { _mm256_loadu_ps(rows[p][row].as_ptr().add(k)) };
+            let w = both(load(0), load(1));
+            for c in 0..N {
+                sums[c][p] = _mm512_fmadd_ps(w, v[c], sums[c][p]);
+            }
+        }
+    }
+    if !n.is_multiple_of(SUMS) {
+        let rest = n / SUMS * SUMS;
+        for c in 0..N {
+            let v = _mm512_broadcast_f32x8(load_some(&x[c][rest..]));
+            for p in 0..PAIRS {
+                let w = both(load_some(&rows[p][0][rest..n]), load_some(&rows[p][1][rest..n]));
+                sums[c][p] = _mm512_fmadd_ps(w, v, sums[c][p]);
+            }
+        }
+    }
+    for c in 0..N {
+        for half in 0..2 {
+            let [low, high] = [sums[c][2 * half], sums[c][2 * half + 1]];
+            let of_rows = [
+                _mm512_castps512_ps256(low),
+                _mm512_extractf32x8_ps::<1>(low),
+                _mm512_castps512_ps256(high),
+                _mm512_extractf32x8_ps::<1>(high),
+            ];
+            for (acc, total) in acc[c][4 * half..].iter_mut().zip(total(of_rows)) {
+                *acc += total;
             }
         }
     }

@@ -33,9 +33,12 @@ pub(crate) struct DeltaNetScratch {
 pub(crate) fn run(w: &DeltaNetWeights, env: &mut Env<'_>, states: &mut Recurrent, s: &mut Scratch) {
     let spec = &w.spec;
     let d = &mut s.delta_net;
-    env.matmul(&w.qkv, &mut s.x, &mut s.projected);
-    env.matmul(&w.gate, &mut s.x, &mut d.gate);
-    env.matmul(&w.beta_alpha, &mut s.x, &mut d.beta_alpha);
+    let outputs = [
+        (&w.qkv, &mut s.projected),
+        (&w.gate, &mut d.gate),
+        (&w.beta_alpha, &mut d.beta_alpha),
+    ];
+    env.matmul_each(outputs, &mut s.x);
     d.conv.resize(s.projected.len(), 0.0);
     d.by_head.resize(d.gate.len(), 0.0);
     let (n_qkv, n) = (spec.n_qkv(), s.place.len());

@@ -55,16 +55,13 @@ fn project(w: &GqaWeights, env: &mut Env<'_>, s: &mut Scratch) {
             cut(&s.projected, n_q + n_k + n_v, n_q + n_k, n_v, &mut s.v);
         }
         QkvWeights::Apart { q, k, v } => {
+            let queries = if spec.gated { &mut s.projected } else { &mut s.q };
+            env.matmul_each([(q, queries), (k, &mut s.k), (v, &mut s.v)], &mut s.x);
             if spec.gated {
-                env.matmul(q, &mut s.x, &mut s.projected);
                 let dim = spec.head_dim_k;
                 cut(&s.projected, 2 * dim, 0, dim, &mut s.q);
                 cut(&s.projected, 2 * dim, dim, dim, &mut s.head_gates);
-            } else {
-                env.matmul(q, &mut s.x, &mut s.q);
             }
-            env.matmul(k, &mut s.x, &mut s.k);
-            env.matmul(v, &mut s.x, &mut s.v);
         }
     }
 }

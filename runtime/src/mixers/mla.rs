@@ -124,12 +124,12 @@ fn absorbed(
     m.number(n, n_head);
     take_plain_queries(&s.q, n_q, n_nope, &mut m.heads);
     show_heads(&k_b.name, n_head, env, &mut m.heads);
-    env.matmul_grouped(k_b, &mut m.heads, &m.source, &m.starts, &mut m.by_head);
+    env.matmul_grouped([(k_b, &mut m.by_head)], &mut m.heads, &m.source, &m.starts);
     latent_queries(w, &m.by_head, &s.q, &mut s.k);
     m.heads.reset(n * n_head, rank);
     kv.attend(env.cpu, w.kv_layer, &s.k, None, &s.place, m.heads.rows_mut());
     show_heads(&v_b.name, n_head, env, &mut m.heads);
-    env.matmul_grouped(v_b, &mut m.heads, &m.source, &m.starts, &mut m.by_head);
+    env.matmul_grouped([(v_b, &mut m.by_head)], &mut m.heads, &m.source, &m.starts);
     s.mixed.reset(n, n_head * n_v);
     let rows = s.mixed.rows_mut().chunks_mut(n_v).enumerate();
     pool::rows(rows, |(i, out)| {

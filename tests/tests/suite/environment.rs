@@ -37,7 +37,7 @@ fn an_unknown_cpu_level_is_refused_first_by_all() {
         assert_eq!(out.status.code(), Some(2), "{name}: {text}");
         assert_eq!(
             text.trim_end(),
-            "error: `GGUF_CPU`: expected `portable`, `avx2` or nothing, found `foo`",
+            "error: `GGUF_CPU`: expected `portable`, `neon`, `avx2`, `avxvnni`, `avx512` or nothing, found `foo`",
             "{name}"
         );
         for level in ["portable", ""] {

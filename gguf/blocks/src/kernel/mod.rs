@@ -22,6 +22,12 @@
 //! `fma` rounds once. Sums of whole numbers are exact, so that a level may add them in any order, and rows and columns
 //! never meet: every level, and any number of columns, gives the same bits, and tests compare with `==`.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avxvnni;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
@@ -145,14 +151,20 @@ pub(crate) trait IntBlock: Stored {
 pub(crate) fn kernel<B: x86::Unpack>(cpu: Cpu) -> Kernel {
     Kernel::Int(match cpu.level() {
         Level::Avx2 => x86::kernel::<B>(),
+        Level::AvxVnni => avxvnni::kernel::<B>(),
+        Level::Avx512 => avx512::kernel::<B>(),
         _ => portable::kernel::<B>(),
     })
 }
 
 /// The kernels of a type whose unpacking is written for each level.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn kernel<B: IntBlock>(_: Cpu) -> Kernel {
-    Kernel::Int(portable::kernel::<B>())
+pub(crate) fn kernel<B: IntBlock>(cpu: Cpu) -> Kernel {
+    Kernel::Int(match cpu.level() {
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => neon::kernel::<B>(),
+        _ => portable::kernel::<B>(),
+    })
 }
 
 /// `map` for eight of something that is compiled into its caller, which that of arrays is not.

@@ -1,6 +1,6 @@
 //! Integer products in plain Rust, for any block.
 
-use super::{Columns, Group, IntBlock, IntKernel, Mins, Scales, blocks, check_columns};
+use super::{Columns, Group, IntBlock, IntKernel, Mins, Multiply, Scales, blocks, check_columns};
 use crate::activation::GroupScale;
 use crate::tile::{GROUP, HALF, MAX_GROUPS, Minima, ROWS, Tile, TileKind};
 
@@ -9,7 +9,9 @@ pub(super) fn kernel<B: IntBlock>() -> IntKernel {
     IntKernel {
         kind: B::KIND,
         unpack: unpack::<B>,
-        dot: dot::<B>,
+        dot: |rows, _, x, tile, acc| {
+            dot::<B>(rows, x, tile, acc, |tile, x, acc| multiply(B::KIND, tile, x, acc));
+        },
         multiply: |tile, x, acc| multiply(B::KIND, tile, x, acc),
     }
 }
@@ -45,12 +47,13 @@ pub(super) fn set_block<B: IntBlock>(block: &B, tile: &mut Tile, first: usize, r
     }
 }
 
-fn dot<B: IntBlock>(
+/// Tile after tile, each multiplied by `multiply`.
+pub(super) fn dot<B: IntBlock>(
     rows: [&[u8]; ROWS],
-    _ahead: &[u8],
     x: Columns<'_>,
     tile: &mut Tile,
     acc: &mut [f32; ROWS],
+    multiply: Multiply,
 ) {
     let n_groups = x.scales.len();
     for first in (0..n_groups).step_by(MAX_GROUPS) {
@@ -61,7 +64,7 @@ fn dot<B: IntBlock>(
             q: &x.q[first * GROUP..(first + n) * GROUP],
             scales: &x.scales[first..first + n],
         };
-        multiply(B::KIND, tile, x, std::slice::from_mut(acc));
+        multiply(tile, x, std::slice::from_mut(acc));
     }
 }
 

@@ -10,7 +10,11 @@ fn formats() -> impl Iterator<Item = &'static Format> {
     registry::all()
         .iter()
         .copied()
-        .filter(|f| (f.kernel)(Cpu::at_most(Level::Portable)).is_some())
+        .filter(|f| (f.kernel)(portable()).is_some())
+}
+
+fn portable() -> Cpu {
+    Cpu::at_most(Level::Portable)
 }
 
 /// Rows of random bytes in exact-length allocations, `shift` bytes into them.
@@ -43,8 +47,8 @@ fn decode(format: &Format, row: &[u8], n_cols: usize) -> Vec<f32> {
     out
 }
 
-fn int_kernel(format: &Format, level: Level) -> Option<IntKernel> {
-    match (format.kernel)(Cpu::at_most(level)) {
+fn int_kernel(format: &Format, cpu: Cpu) -> Option<IntKernel> {
+    match (format.kernel)(cpu) {
         Some(Kernel::Int(kernel)) => Some(kernel),
         _ => None,
     }
@@ -61,8 +65,8 @@ struct Parts {
 }
 
 /// The values of a row of tiles.
-fn values(format: &Format, level: Level, rows: [&[u8]; ROWS], n_groups: usize) -> Vec<Parts> {
-    let Some(IntKernel { kind, unpack, .. }) = int_kernel(format, level) else {
+fn values(format: &Format, cpu: Cpu, rows: [&[u8]; ROWS], n_groups: usize) -> Vec<Parts> {
+    let Some(IntKernel { kind, unpack, .. }) = int_kernel(format, cpu) else {
         return Vec::new();
     };
     let mut out = Vec::new();
@@ -119,16 +123,16 @@ fn levels_unpack_any_bytes_alike() {
             for shift in [0, 1, 2, 3, 7, 16, 31] {
                 let rows = Rows::new(&mut random, n_blocks * block_bytes, shift);
                 let n_groups = n_blocks * elems / GROUP;
-                let expected = values(format, Level::Portable, rows.rows(), n_groups);
-                for &level in Level::ALL {
-                    let found = values(format, level, rows.rows(), n_groups);
+                let expected = values(format, portable(), rows.rows(), n_groups);
+                for cpu in Cpu::available() {
+                    let found = values(format, cpu, rows.rows(), n_groups);
                     assert_eq!(found.len(), expected.len());
                     for (f, e) in found.iter().zip(&expected) {
                         assert!(
                             (f.row, f.col, f.v) == (e.row, e.col, e.v)
                                 && same(f.scale, e.scale)
                                 && same(f.min, e.min),
-                            "{} {level:?} {f:?}, not {e:?}",
+                            "{} {cpu:?} {f:?}, not {e:?}",
                             format.name
                         );
                     }
@@ -147,7 +151,7 @@ fn tiles_hold_what_the_decoder_gives() {
         for _ in 0..20 {
             let rows = Rows::new(&mut random, n_bytes, 1);
             let decoded = rows.rows().map(|row| decode(format, row, n_cols));
-            for p in values(format, Level::Avx2, rows.rows(), n_cols / GROUP) {
+            for p in values(format, Cpu::best(), rows.rows(), n_cols / GROUP) {
                 let product = f64::from(p.scale) * f64::from(p.v);
                 let (found, expected) = (product - f64::from(p.min), decoded[p.row][p.col]);
                 let size = product.abs() + f64::from(p.min).abs();
@@ -225,13 +229,13 @@ fn levels_multiply_any_bytes_alike() {
             let rows = Rows::new(&mut random, n_blocks * block_bytes, n_blocks);
             for n in [1, 2, MAX_COLUMNS] {
                 let x = Quantized::new(&mut random, n, n_blocks * elems / GROUP);
-                let Some(portable) = int_kernel(format, Level::Portable) else {
+                let Some(kernel) = int_kernel(format, portable()) else {
                     continue;
                 };
-                let expected = by_tiles(&portable, rows.rows(), &x);
-                for &level in Level::ALL {
-                    let kernel = int_kernel(format, level).expect("as at the portable level");
-                    let what = format!("{} {level:?} {n_blocks} blocks, {n} columns", format.name);
+                let expected = by_tiles(&kernel, rows.rows(), &x);
+                for cpu in Cpu::available() {
+                    let kernel = int_kernel(format, cpu).expect("as at the portable level");
+                    let what = format!("{} {cpu:?} {n_blocks} blocks, {n} columns", format.name);
                     assert_same(&by_tiles(&kernel, rows.rows(), &x), &expected, &what);
                     if n == 1 {
                         let mut acc = [[0.5; ROWS]];
@@ -249,8 +253,8 @@ fn levels_multiply_any_bytes_alike() {
 fn panels_hold_what_the_decoder_gives() {
     let mut random = Random::new(3);
     for format in formats() {
-        for &level in Level::ALL {
-            let Some(Kernel::Float { unpack, .. }) = (format.kernel)(Cpu::at_most(level)) else {
+        for cpu in Cpu::available() {
+            let Some(Kernel::Float { unpack, .. }) = (format.kernel)(cpu) else {
                 continue;
             };
             for n_cols in [1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 33, 100] {
@@ -266,7 +270,7 @@ fn panels_hold_what_the_decoder_gives() {
                         for (&found, &expected) in row[..n].iter().zip(&decoded[first_col..]) {
                             assert!(
                                 same(found, expected),
-                                "{} {level:?} {found} {expected}",
+                                "{} {cpu:?} {found} {expected}",
                                 format.name
                             );
                         }
@@ -281,10 +285,10 @@ fn panels_hold_what_the_decoder_gives() {
 #[test]
 fn a_type_has_kernels_at_every_level_or_at_none() {
     for format in registry::all() {
-        let portable = (format.kernel)(Cpu::at_most(Level::Portable)).is_some();
-        for &level in Level::ALL {
-            let kernel = (format.kernel)(Cpu::at_most(level));
-            assert_eq!(kernel.is_some(), portable, "{} {level:?}", format.name);
+        let expected = (format.kernel)(portable()).is_some();
+        for cpu in Cpu::available() {
+            let kernel = (format.kernel)(cpu);
+            assert_eq!(kernel.is_some(), expected, "{} {cpu:?}", format.name);
         }
     }
 }

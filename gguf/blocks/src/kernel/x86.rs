@@ -25,7 +25,7 @@ use crate::tile::{GROUP, Minima, ROWS, Tile, TileKind};
 use crate::x86::{high_nibbles, load_rows, load32, low_nibbles, store, store_pairs, store_rows};
 
 /// Chunks of four columns in a group.
-const CHUNKS: usize = GROUP / 4;
+pub(super) const CHUNKS: usize = GROUP / 4;
 
 /// A block whose unpacking of eight rows is written for AVX2.
 pub(crate) trait Unpack: IntBlock + Sized {
@@ -186,7 +186,14 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
     #[target_feature(enable = "avx2,fma,f16c")]
     fn finish(&mut self) {
         let mut acc = [self.acc];
-        finish::<B, 1>(self.tile, B::GROUPS, self.scales, [self.sum], &mut acc);
+        finish(
+            const { B::KIND },
+            self.tile,
+            B::GROUPS,
+            self.scales,
+            [self.sum],
+            &mut acc,
+        );
         (self.acc, self.sum) = (acc[0], _mm256_setzero_ps());
     }
 }
@@ -216,7 +223,7 @@ fn columns<B: IntBlock, const N: usize>(tile: &Tile, x: Columns<'_>, acc: &mut [
     if !B::KIND.int_scales {
         total = sums;
     }
-    finish::<B, N>(tile, n_groups, x.scales, sums, &mut total);
+    finish(const { B::KIND }, tile, n_groups, x.scales, sums, &mut total);
     for c in 0..N {
         store_rows(&mut acc[c], total[c]);
     }
@@ -233,7 +240,7 @@ fn add_group<B: IntBlock, const N: usize, const SIGNED: bool>(
     s: &[GroupScale; N],
     sums: &mut [__m256; N],
 ) {
-    let kind = &const { B::KIND };
+    let kind = const { B::KIND };
     let lowered = kind.offset > 0 && !(SIGNED && kind.wide());
     let high = tile.high[g].as_chunks::<32>().0;
     let high = |chunk: usize| load32(&high[chunk]);
@@ -289,7 +296,7 @@ fn add_group<B: IntBlock, const N: usize, const SIGNED: bool>(
 /// Takes the minima of a group from the sums.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_min<const N: usize>(min: &[f32; ROWS], s: &[GroupScale; N], sums: &mut [__m256; N]) {
+pub(super) fn add_min<const N: usize>(min: &[f32; ROWS], s: &[GroupScale; N], sums: &mut [__m256; N]) {
     let min = load_rows(min);
     for c in 0..N {
         sums[c] = _mm256_fnmadd_ps(min, _mm256_set1_ps(s[c].sum), sums[c]);
@@ -368,14 +375,14 @@ fn pin(v: &mut __m256i) {
 /// Ends a super-block of integer scales: their unit, and minima.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn finish<B: IntBlock, const N: usize>(
+pub(super) fn finish<const N: usize>(
+    kind: TileKind,
     tile: &Tile,
     n_groups: usize,
     scales: &[GroupScale],
     sums: [__m256; N],
     acc: &mut [__m256; N],
 ) {
-    let kind = &const { B::KIND };
     if !kind.int_scales {
         return;
     }
@@ -423,21 +430,21 @@ const fn steps(kind: TileKind, signed: bool) -> usize {
 }
 
 #[inline]
-fn bytes(q: [i8; 4]) -> [u8; 4] {
+pub(super) fn bytes(q: [i8; 4]) -> [u8; 4] {
     q.map(|q| q as u8)
 }
 
 /// The sums of both halves of a group for each row.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn pair([low, high]: [i16; 2]) -> __m256i {
+pub(super) fn pair([low, high]: [i16; 2]) -> __m256i {
     _mm256_set1_epi32(i32::from(high) << 16 | i32::from(low as u16))
 }
 
 /// Loads two small numbers for each row.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn load_pairs(rows: &[[i16; 2]; ROWS]) -> __m256i {
+pub(super) fn load_pairs(rows: &[[i16; 2]; ROWS]) -> __m256i {
     // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
     unsafe { _mm256_loadu_si256(rows.as_ptr().cast()) }
 }

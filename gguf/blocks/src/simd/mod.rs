@@ -40,7 +40,7 @@ pub(crate) trait Encode {
 
 /// The encoder `E` for the level of `cpu`.
 pub(crate) fn encoder<E: Encode>(cpu: Cpu) -> EncodeRow {
-    match cpu.level() {
+    match cpu.level().base() {
         #[cfg(target_arch = "x86_64")]
         crate::Level::Avx2 => x86::encode_row::<E>,
         _ => |src, importance, out| E::encode(Baseline, src, importance, out),

@@ -282,7 +282,7 @@ impl Scratch {
         };
         let softmax: &mut [Softmax; N] = (&mut self.part.softmax[i..i + N]).try_into().expect("N of them");
         let out = &mut self.part.out[i * self.stride..(i + N) * self.stride];
-        match at.cpu.level() {
+        match at.cpu.level().base() {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => super::x86::run(&step, softmax, out),
             _ => portable::run(&step, softmax, out, &mut self.decoded),

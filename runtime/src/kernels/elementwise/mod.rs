@@ -30,7 +30,7 @@ macro_rules! levels {
             $(#[$doc])*
             $vis fn $name($($arg: $kind),*) $(-> $result)? {
                 // The bits are the same at every level.
-                match Cpu::best().level() {
+                match Cpu::best().level().base() {
                     #[cfg(target_arch = "x86_64")]
                     Level::Avx2 => x86::$name($($arg),*),
                     _ => loops::$name($($arg),*),

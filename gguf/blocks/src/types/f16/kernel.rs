@@ -6,7 +6,7 @@ use crate::{Cpu, Level};
 
 /// The kernels at the level of `cpu`.
 pub(super) fn kernel(cpu: Cpu) -> Kernel {
-    let unpack: UnpackPanel = match cpu.level() {
+    let unpack: UnpackPanel = match cpu.level().base() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => super::x86::unpack,
         _ => |rows, first_col, panel| {

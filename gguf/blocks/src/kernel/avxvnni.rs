@@ -1,0 +1,153 @@
+//! Products of tiles with several columns at level AVX-VNNI: unpacking and products with one column are those of AVX2.
+//!
+//! One instruction multiplies the bytes of four columns of a row and adds all four products to 32 bits, so nothing has
+//! to be watched for overflow, and what differs between types is a few branches in each group: the code is compiled once
+//! for all of them.
+
+#![expect(
+    unsafe_code,
+    reason = "loads through references, and entry into code compiled for AVX-VNNI"
+)]
+
+use std::arch::x86_64::{
+    __m256, __m256i, _mm256_add_epi32, _mm256_cvtepi32_ps, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps,
+    _mm256_mul_ps, _mm256_mullo_epi32, _mm256_or_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
+    _mm256_slli_epi16, _mm256_srai_epi32,
+};
+
+use super::x86::{self, CHUNKS, Unpack, add_min, bytes, finish, load_pairs};
+use super::{Columns, IntKernel, check_columns};
+use crate::activation::GroupScale;
+use crate::tile::{Minima, ROWS, Tile, TileKind};
+use crate::x86::{load_rows, load32, store_rows};
+
+/// The kernels of a type.
+pub(super) fn kernel<B: Unpack>() -> IntKernel {
+    IntKernel {
+        // SAFETY: `super::kernel` hands this out for a `Cpu` that has the level.
+        multiply: |tile, x, acc| unsafe { multiply(const { B::KIND }, tile, x, acc) },
+        ..x86::kernel::<B>()
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn multiply(kind: TileKind, tile: &Tile, x: Columns<'_>, acc: &mut [[f32; ROWS]]) {
+    check_columns(&x, tile.n_groups(), acc.len());
+    match acc.len() {
+        1 => columns::<1>(kind, tile, x, acc),
+        2 => columns::<2>(kind, tile, x, acc),
+        _ => columns::<4>(kind, tile, x, acc),
+    }
+}
+
+/// `N` columns, which share the loads of the tile.
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn columns<const N: usize>(kind: TileKind, tile: &Tile, x: Columns<'_>, acc: &mut [[f32; ROWS]]) {
+    let n_groups = tile.n_groups();
+    let q = x.q.as_chunks::<4>().0.chunks_exact(CHUNKS * N);
+    let scales = &x.scales.as_chunks::<N>().0[..n_groups];
+    let mut total = [_mm256_setzero_ps(); N];
+    for c in 0..N {
+        total[c] = load_rows(&acc[c]);
+    }
+    let mut sums = [_mm256_setzero_ps(); N];
+    for (g, (q, s)) in q.zip(scales).enumerate() {
+        let halves = halves::<N>(kind, tile, g, q, s);
+        if kind.int_scales {
+            add_int_scaled(kind, tile, g, halves, s, &mut sums);
+        } else {
+            add_scaled(kind, tile, g, halves, s, &mut total);
+        }
+    }
+    finish(kind, tile, n_groups, x.scales, sums, &mut total);
+    for c in 0..N {
+        store_rows(&mut acc[c], total[c]);
+    }
+}
+
+/// `sum((v - offset) * q)` of both halves of group `g`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn halves<const N: usize>(
+    kind: TileKind,
+    tile: &Tile,
+    g: usize,
+    q: &[[i8; 4]],
+    s: &[GroupScale; N],
+) -> [[__m256i; N]; 2] {
+    let (low, high) = (tile.v[g].as_chunks::<32>().0, tile.high[g].as_chunks::<32>().0);
+    let mut sums = [[_mm256_set1_epi32(0); N]; 2];
+    for (half, sums) in sums.iter_mut().enumerate() {
+        for c in 0..N {
+            let lower = -i32::from(kind.offset) * i32::from(s[c].int[half]);
+            sums[c] = _mm256_set1_epi32(lower);
+        }
+        for chunk in half * CHUNKS / 2..(half + 1) * CHUNKS / 2 {
+            let mut v = load32(&low[chunk]);
+            if kind.wide() {
+                // Four bits each: nothing crosses bytes.
+                v = _mm256_or_si256(v, _mm256_slli_epi16::<4>(load32(&high[chunk])));
+            }
+            for c in 0..N {
+                let q = _mm256_set1_epi32(i32::from_ne_bytes(bytes(q[chunk * N + c])));
+                sums[c] = _mm256_dpbusd_avx_epi32(sums[c], v, q);
+            }
+        }
+    }
+    sums
+}
+
+/// Adds a group to sums in the unit of the super-block.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn add_int_scaled<const N: usize>(
+    kind: TileKind,
+    tile: &Tile,
+    g: usize,
+    [low, high]: [[__m256i; N]; 2],
+    s: &[GroupScale; N],
+    sums: &mut [__m256; N],
+) {
+    let scale = |half: usize| _mm256_srai_epi32::<16>(load_pairs(&tile.int_scale[g][half]));
+    for c in 0..N {
+        let i = if kind.halves {
+            let (low, high) = (
+                _mm256_mullo_epi32(low[c], scale(0)),
+                _mm256_mullo_epi32(high[c], scale(1)),
+            );
+            _mm256_add_epi32(low, high)
+        } else {
+            _mm256_mullo_epi32(_mm256_add_epi32(low[c], high[c]), scale(0))
+        };
+        sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(i), _mm256_set1_ps(s[c].d), sums[c]);
+    }
+}
+
+/// Adds a group with float scales.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn add_scaled<const N: usize>(
+    kind: TileKind,
+    tile: &Tile,
+    g: usize,
+    [low, high]: [[__m256i; N]; 2],
+    s: &[GroupScale; N],
+    acc: &mut [__m256; N],
+) {
+    let scale = |half: usize| load_rows(&tile.scale[g][half]);
+    for c in 0..N {
+        let d = _mm256_set1_ps(s[c].d);
+        if kind.halves {
+            let factor = _mm256_mul_ps(scale(0), d);
+            acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(low[c]), factor, acc[c]);
+            let factor = _mm256_mul_ps(scale(1), d);
+            acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(high[c]), factor, acc[c]);
+        } else {
+            let i = _mm256_add_epi32(low[c], high[c]);
+            acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(i), _mm256_mul_ps(scale(0), d), acc[c]);
+        }
+    }
+    if kind.mins == Minima::Float {
+        add_min(&tile.min[g], s, acc);
+    }
+}
