@@ -61,6 +61,8 @@ mod format;
 mod geometry;
 mod grids;
 mod groups;
+#[cfg(all(test, unix))]
+mod guard;
 pub mod half_bulk;
 mod ik;
 mod interleaved;

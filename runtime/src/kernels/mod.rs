@@ -8,13 +8,15 @@ pub(crate) mod attention;
 pub mod elementwise;
 mod exp;
 pub(crate) mod float;
+// The one helper of both crates' tests.
+#[cfg(all(test, unix, target_arch = "x86_64"))]
+#[path = "../../../gguf/blocks/src/guard.rs"]
+mod guard;
 mod product;
 pub(crate) mod rows;
 pub mod sums;
 #[cfg(target_arch = "x86_64")]
 mod x86;
-#[cfg(all(test, unix, target_arch = "x86_64"))]
-mod x86_guard;
 #[cfg(target_arch = "x86_64")]
 mod x86_sums;
 

@@ -1,3 +1,6 @@
+#[cfg(unix)]
+mod guard;
+
 use super::{Columns, IntKernel, Kernel, MAX_COLUMNS};
 use crate::activation::{GroupScale, quantize};
 use crate::registry;

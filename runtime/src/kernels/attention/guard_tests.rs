@@ -4,7 +4,7 @@ use gguf_blocks::{Cpu, Level};
 
 use super::tile::{Softmax, Step};
 use super::{BLOCK, GROUP, LANES, portable, x86};
-use crate::kernels::x86_guard::Guarded;
+use crate::kernels::guard::Guarded;
 use crate::kv::{Heads, KvCache, KvType, KvTypes};
 use gguf_models::spec::Window;
 
@@ -46,9 +46,9 @@ fn compare<const N: usize>(kind: KvType, dim: usize) {
     for seen in [0..1, 3..8, 5..14, 0..BLOCK, 63..BLOCK] {
         let there = seen.end.next_multiple_of(GROUP);
         for at_end in [false, true] {
-            let own_k = Guarded::new(&k.bytes()[..there * k.row_bytes()], at_end);
-            let own_v = Guarded::new(&v.bytes()[..there * v.row_bytes()], at_end);
-            let own_q = q.each_ref().map(|q| Guarded::new(q, at_end));
+            let own_k = Guarded::new(&k.bytes()[..there * k.row_bytes()], at_end, 0);
+            let own_v = Guarded::new(&v.bytes()[..there * v.row_bytes()], at_end, 0);
+            let own_q = q.each_ref().map(|q| Guarded::new(q, at_end, 0));
             let step = Step {
                 k: k.at(own_k.slice()),
                 v: v.at(own_v.slice()),
@@ -60,7 +60,7 @@ fn compare<const N: usize>(kind: KvType, dim: usize) {
             let mut states = [[state; N]; 2];
             let mut expected = out.clone();
             portable::run(&step, &mut states[0], &mut expected, &mut Vec::new());
-            let mut found = Guarded::new(&out, at_end);
+            let mut found = Guarded::new(&out, at_end, 0);
             x86::run(&step, &mut states[1], found.slice_mut());
             let of_states = |s: &[Softmax; N]| s.map(|s| (s.max.to_bits(), s.sums.map(f32::to_bits)));
             assert_eq!(
