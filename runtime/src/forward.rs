@@ -219,7 +219,7 @@ impl<'a> Env<'a> {
     ) {
         for (w, y) in &mut outputs {
             self.observe(&w.name, x, |rows, n_cols| Input::Dense { rows, n_cols });
-            y.resize(x.n() * w.n_rows(), 0.0);
+            pool::resize(y, x.n() * w.n_rows(), 0.0);
         }
         kernels::matmul(
             self.cpu,
@@ -255,7 +255,7 @@ impl<'a> Env<'a> {
         group_starts: &[usize],
     ) {
         for (w, y) in &mut outputs {
-            y.resize(source.len() * w.n_rows(), 0.0);
+            pool::resize(y, source.len() * w.n_rows(), 0.0);
         }
         let stacks = outputs.each_mut().map(|(w, y)| (self.weights(w), &mut y[..]));
         kernels::matmul_grouped(self.cpu, stacks, x, source, group_starts);
@@ -367,7 +367,7 @@ impl Pass<'_> {
         let s = &mut *self.scratch;
         let model = self.env.model;
         let n_embd = model.spec().n_embd;
-        s.h.resize(ubatch.len() * n_embd, 0.0);
+        pool::resize(&mut s.h, ubatch.len() * n_embd, 0.0);
         let rows = s.h.chunks_mut(n_embd).zip(ubatch);
         if self.env.held.is_none() {
             pool::rows(rows, |(row, t)| model.embed(t.id, row));
@@ -414,7 +414,7 @@ impl Pass<'_> {
             return Ok(());
         }
         let norm = &model.parts.output_norm;
-        y.resize(h.len(), 0.0);
+        pool::resize(y, h.len(), 0.0);
         let rows = y.chunks_mut(n_embd).zip(h.chunks(n_embd));
         pool::rows(rows, |(o, v)| elementwise::rms_norm(v, &norm.weight, norm.eps, o));
         if let Some(o) = &mut self.env.observer {
@@ -430,7 +430,7 @@ impl Pass<'_> {
         for (index, rows) in wanted.chunks(LOGIT_ROWS).zip(y.chunks(LOGIT_ROWS * n_embd)) {
             x.reset(index.len(), n_embd);
             x.rows_mut().copy_from_slice(rows);
-            logits.resize(index.len() * weights.n_rows, 0.0);
+            pool::resize(logits, index.len() * weights.n_rows, 0.0);
             kernels::matmul(self.env.cpu, [(weights, logits)], x);
             finish(&model.parts.output, &[0, index.len()], logits);
             finish_logits(model.spec(), logits);

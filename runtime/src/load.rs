@@ -69,11 +69,25 @@ pub(crate) fn open(path: &Path, options: LoadOptions, watch: &LoadWatch) -> Resu
     };
     if options.mlock {
         file.require_sound()?;
+        spread(&file, options);
         for part in file.parts() {
             part.source().lock()?;
         }
     }
     Ok(file)
+}
+
+/// Reads a mapped file from node after node, if memory is spread: locking reads the rest, all from one.
+fn spread(file: &GgufFile, options: LoadOptions) {
+    let beside = pool::beside();
+    if !options.mmap || !beside.spreads() {
+        return;
+    }
+    let _back = pool::KeptAffinity::new();
+    for (i, piece) in in_layer_order(file).into_iter().enumerate() {
+        beside.go(i);
+        piece.source.fetch(piece.at, piece.len);
+    }
 }
 
 /// The same file with all bytes in memory. Nothing is taken for a file that is shorter than its head says.
@@ -114,8 +128,11 @@ impl Prefetcher {
         let total = pieces.iter().map(|p| p.len).sum();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let beside = pool::beside();
         let read = move || {
-            for piece in pieces {
+            beside.leave_seat();
+            for (i, piece) in pieces.into_iter().enumerate() {
+                beside.go(i);
                 if stopped.load(Ordering::Relaxed) {
                     break;
                 }

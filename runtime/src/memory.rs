@@ -1,6 +1,9 @@
-//! Disjoint parts of a row-major matrix, for tasks that write into it at the same time.
+//! Disjoint parts of a row-major matrix, for tasks that write into it at the same time; huge pages.
 
-#![expect(unsafe_code, reason = "parts that share rows cannot be expressed as slices")]
+#![expect(
+    unsafe_code,
+    reason = "parts that share rows cannot be expressed as slices; a call about ranges of memory"
+)]
 
 use std::marker::PhantomData;
 
@@ -88,6 +91,26 @@ impl<'a> GridMut<'a> {
     }
 }
 
+/// Asks the system to have memory in huge pages. It need not, and nothing but speed tells.
+pub(crate) fn ask_for_huge_pages<T>(memory: &mut [T]) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::mm::{Advice, madvise};
+
+        // Whole pages of this memory alone.
+        let page = rustix::param::page_size();
+        let start = memory.as_mut_ptr().cast::<u8>();
+        let skipped = start.align_offset(page);
+        let n = size_of_val(memory).saturating_sub(skipped) / page * page;
+        // SAFETY: the pages lie inside `memory`, and the advice changes neither what they hold nor who may access them.
+        let asked = unsafe { madvise(start.wrapping_add(skipped).cast(), n, Advice::LinuxHugepage) };
+        // Systems without huge pages refuse.
+        let _ = asked;
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = memory;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,5 +148,36 @@ mod tests {
         assert_eq!(GridMut::new(&mut [], 0).n_rows(), 0);
         let (a, b) = GridMut::new(&mut [], 4).split_rows(0);
         assert_eq!((a.n_rows(), b.n_rows()), (0, 0));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn huge_pages_are_asked_for_inside_the_memory_alone() {
+        let mut memory = vec![7_u32; 2 << 20];
+        ask_for_huge_pages(&mut memory[..]);
+        ask_for_huge_pages(&mut memory[..1]);
+        ask_for_huge_pages(&mut memory[..0]);
+        assert!(memory.iter().all(|&v| v == 7));
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("Linux tells of mappings");
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() || !maps.contains("VmFlags")
+        {
+            println!("skipped: this kernel has no huge pages, or does not tell");
+            return;
+        }
+        // Flags of the mapping that an address lies in.
+        let flags = |address: usize| {
+            let mut inside = false;
+            maps.lines().find(|line| {
+                let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+                let number = |text| usize::from_str_radix(text, 16).ok();
+                if let Some((start, end)) = range.and_then(|(a, b)| number(a).zip(number(b))) {
+                    inside = (start..end).contains(&address);
+                }
+                inside && line.starts_with("VmFlags")
+            })
+        };
+        let middle = std::ptr::from_ref(&memory[memory.len() / 2]).addr();
+        let flags = flags(middle).expect("the memory is mapped");
+        assert!(flags.split(' ').any(|flag| flag == "hg"), "{flags}");
     }
 }

@@ -10,13 +10,53 @@ use gguf_cli::{Failure, Progress, Unit, file_name, human_bytes, human_time, say}
 
 use crate::chunks::{ChunkSettings, Chunks, Evaluator, Wanted};
 use crate::layered::PROGRAM;
-use crate::pool::{Pool, PoolOptions};
+use crate::pool::{CpuSet, Numa, Placement, Pool, PoolOptions};
 use crate::{
     Compute, KvType, LayerStep, Layered, LayeredOptions, LoadOptions, LoadWatch, Loaded, MemoryPlan, Model,
     Prefetch, Result, Session, Settings,
 };
 
-/// The threads of a run: `-t`, `-tb`.
+/// Where threads run and memory lies: `--cpu-mask`, `--cpu-range`, `--cpu-strict`, `--numa`, `--huge-pages`.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Placement")]
+pub struct PlacementArgs {
+    /// Processors for the threads, as a hexadecimal mask; those of `--cpu-range` besides
+    #[arg(short = 'C', long, value_name = "MASK", value_parser = CpuSet::from_mask)]
+    pub cpu_mask: Option<CpuSet>,
+    /// Processors for the threads, such as `0-7` (short: -Cr)
+    #[arg(long, alias = "Cr", value_name = "LO-HI", value_parser = CpuSet::from_ranges)]
+    pub cpu_range: Option<CpuSet>,
+    /// Whether each thread stays on one processor: 0 or 1
+    #[arg(
+        long,
+        value_name = "0|1",
+        default_value_t = 0,
+        hide_default_value = true,
+        value_parser = clap::value_parser!(u8).range(0..=1)
+    )]
+    pub cpu_strict: u8,
+    /// Use of nodes of memory: distribute (over all), isolate (the node that the program started on), numactl (as
+    /// numactl gave them)
+    #[arg(long, value_name = "HOW")]
+    pub numa: Option<Numa>,
+    /// Ask for huge pages for caches, states and activations
+    #[arg(long)]
+    pub huge_pages: bool,
+}
+
+impl PlacementArgs {
+    fn placement(self) -> Placement {
+        let given = self.cpu_mask.into_iter().chain(self.cpu_range);
+        Placement {
+            cpus: given.reduce(|a, b| a.union(&b)),
+            strict: self.cpu_strict == 1,
+            numa: self.numa,
+            huge_pages: self.huge_pages,
+        }
+    }
+}
+
+/// The threads of a run: `-t`, `-tb`, and their placement.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct PoolArgs {
     /// Threads to generate with, and to compute all else with where `--threads-batch` says nothing; 0 takes one for
@@ -32,19 +72,26 @@ pub struct PoolArgs {
         hide_default_value = true
     )]
     pub threads_batch: usize,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "described by its own options")]
+    pub placement: PlacementArgs,
 }
 
 impl PoolArgs {
     /// The threads.
     ///
     /// # Errors
-    /// More than there can be.
+    /// More than there can be; processors that the program may not use, or a system without such options.
     pub fn pool(self) -> gguf_cli::Result<Pool> {
         let options = PoolOptions {
             n_batch: self.threads_batch,
             n_generating: self.threads,
             spins: None,
+            placement: self.placement.placement(),
         };
+        if let Some(why) = options.placement.lack_of_huge_pages() {
+            gguf_cli::warn(&format!("`--huge-pages`: {why}"));
+        }
         Pool::new(&options).map_err(|e| Failure::Usage(format!("threads: {e}")))
     }
 }

@@ -2,6 +2,8 @@
 
 use gguf_models::spec::DeltaNet;
 
+use crate::pool;
+
 /// The state of all such layers for all sequences. A sequence's is zero at its first position.
 #[derive(Debug, Default)]
 pub(crate) struct Recurrent {
@@ -44,9 +46,14 @@ impl Recurrent {
     pub(crate) fn new(layers: &[DeltaNet], n_seq: usize) -> Self {
         let layers = layers.iter().map(|net| {
             let (conv, heads) = lens(net);
+            let placed = |n: usize| {
+                let mut state = vec![0.0; n];
+                pool::place(&mut state);
+                state
+            };
             LayerState {
-                conv: vec![0.0; conv * n_seq],
-                heads: vec![0.0; heads * n_seq],
+                conv: placed(conv * n_seq),
+                heads: placed(heads * n_seq),
             }
         });
         Self {

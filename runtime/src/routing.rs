@@ -117,7 +117,7 @@ impl Routing {
 
     /// Sums each token's results in the order of its choices.
     pub(crate) fn combine(&self, n_used: usize, n_embd: usize, y: &mut Vec<f32>) {
-        y.resize(self.experts.len() / n_used * n_embd, 0.0);
+        pool::resize(y, self.experts.len() / n_used * n_embd, 0.0);
         let choices = self.pair.chunks(n_used).zip(self.weights.chunks(n_used));
         let rows = y.chunks_mut(n_embd).zip(choices);
         pool::rows(rows, |(row, (pairs, weights))| {

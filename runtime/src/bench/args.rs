@@ -6,7 +6,7 @@ use gguf_cli::{OutputArgs, TalkArgs};
 
 use super::list::{self, List};
 use super::report::Format;
-use crate::options::LoadArgs;
+use crate::options::{LoadArgs, PlacementArgs};
 use crate::{Compute, KvType};
 
 /// Measures tokens per second for prompt processing and generation
@@ -85,6 +85,8 @@ pub(super) struct Args {
     pub(super) plot: Option<PathBuf>,
     #[command(flatten)]
     pub(super) load: LoadArgs,
+    #[command(flatten)]
+    pub(super) placement: PlacementArgs,
     #[command(flatten)]
     pub(super) overwrite: OutputArgs,
     #[command(flatten)]

@@ -15,7 +15,7 @@ use super::record::{Measured, ModelFacts, Results};
 use super::report::Output;
 use super::timing::{Runner, warm_up};
 use super::traffic::{self, Traffic};
-use crate::options::PoolArgs;
+use crate::options::{PlacementArgs, PoolArgs};
 use crate::pool::Pool;
 use crate::{Model, Session};
 
@@ -28,7 +28,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
         .map(|path| Plot::create(path, args.overwrite.force, &inputs))
         .transpose()?;
     let threads = plan.threads.iter();
-    let pools = threads.map(|&n| pool(n)).collect::<Result<Vec<_>>>()?;
+    let pools = threads
+        .map(|&n| pool(n, args.placement))
+        .collect::<Result<Vec<_>>>()?;
     if plan.models.len() > 1 {
         // Better now than after the others were measured.
         for path in &plan.models {
@@ -51,10 +53,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// Threads for all work.
-fn pool(n: usize) -> Result<Pool> {
+fn pool(n: usize, placement: PlacementArgs) -> Result<Pool> {
     let args = PoolArgs {
         threads: n,
         threads_batch: 0,
+        placement,
     };
     args.pool()
 }
@@ -116,7 +119,7 @@ impl Bench<'_> {
             for (j, &cache) in plan.caches.iter().enumerate() {
                 let settings = plan.settings(batch, cache);
                 let started = Instant::now();
-                let mut session = Session::new(&model, settings)?;
+                let mut session = self.pools[0].enter(|| Session::new(&model, settings))?;
                 if i + j == 0 {
                     start.session = started.elapsed().as_secs_f64();
                     if plan.warmup || start.cold {

@@ -37,7 +37,7 @@ impl Acts {
     /// Makes room for `n` rows of `n_cols` elements and drops what was there.
     pub fn reset(&mut self, n: usize, n_cols: usize) {
         (self.n, self.n_cols) = (n, n_cols);
-        self.x.resize(n * n_cols, 0.0);
+        pool::resize(&mut self.x, n * n_cols, 0.0);
         self.forget();
     }
 
@@ -129,7 +129,7 @@ impl Acts {
         {
             return;
         }
-        self.rounded.resize(self.x.len(), 0.0);
+        pool::resize(&mut self.rounded, self.x.len(), 0.0);
         let parts = self.x.chunks(TASK).zip(self.rounded.chunks_mut(TASK));
         pool::for_each(parts, |(x, rounded)| round(x, rounded));
         self.rounding = Some(round);
@@ -138,8 +138,8 @@ impl Acts {
     /// Quantizes all rows unless that has been done, and lays out the columns of the pairs for kernels.
     pub(super) fn quantize(&mut self, cpu: Cpu, source: &[u32], group_starts: &[usize]) {
         if !self.quantized {
-            self.q.resize(self.x.len(), 0);
-            self.scales.resize(self.x.len() / GROUP, GroupScale::default());
+            pool::resize(&mut self.q, self.x.len(), 0);
+            pool::resize(&mut self.scales, self.x.len() / GROUP, GroupScale::default());
             if self.x.len() <= TASK {
                 quantize(cpu, &self.x, &mut self.q, &mut self.scales);
             } else {
@@ -220,8 +220,8 @@ impl Packed {
             return;
         }
         let n_groups = rows.n_cols / GROUP;
-        self.q.resize(source.len() * rows.n_cols, 0);
-        self.scales.resize(source.len() * n_groups, GroupScale::default());
+        pool::resize(&mut self.q, source.len() * rows.n_cols, 0);
+        pool::resize(&mut self.scales, source.len() * n_groups, GroupScale::default());
         let (mut q, mut scales) = (&mut self.q[..], &mut self.scales[..]);
         let groups = group_starts
             .windows(2)

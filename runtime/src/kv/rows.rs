@@ -47,11 +47,9 @@ impl Rows {
             dim,
             n_bytes: kind.head_bytes(dim).expect("heads are whole blocks"),
         };
-        Self {
-            codec,
-            n_pos,
-            bytes: vec![0; n_heads * n_pos * codec.n_bytes],
-        }
+        let mut bytes = vec![0; n_heads * n_pos * codec.n_bytes];
+        pool::place(&mut bytes);
+        Self { codec, n_pos, bytes }
     }
 
     pub(super) fn n_bytes(&self) -> usize {

@@ -18,6 +18,7 @@ use crate::forward::{Env, Pass, Scratch};
 use crate::kv::KvCache;
 use crate::model::{MixerWeights, Model};
 use crate::observe::Observe;
+use crate::pool;
 use crate::recurrent::Recurrent;
 use crate::session::{Logits, Settings, Token, cached};
 use crate::{Error, Result};
@@ -268,7 +269,7 @@ impl<'m> Layered<'m> {
         for part in index.chunks(self.settings.n_ubatch) {
             self.scratch.wanted.clear();
             self.scratch.wanted.extend_from_slice(part);
-            self.scratch.h.resize(part.len() * n_embd, 0.0);
+            pool::resize(&mut self.scratch.h, part.len() * n_embd, 0.0);
             self.states.read(self.n_done, &mut self.scratch.h)?;
             self.n_done += part.len();
             let env = Env {
@@ -360,7 +361,7 @@ fn run_ubatch(
     if layer == 0 {
         pass.embed(ubatch)?;
     } else {
-        pass.scratch.h.resize(ubatch.len() * n_embd, 0.0);
+        pool::resize(&mut pass.scratch.h, ubatch.len() * n_embd, 0.0);
         states.read(rows.read, &mut pass.scratch.h)?;
     }
     rows.read += ubatch.len();

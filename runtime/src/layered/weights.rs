@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use gguf::source::{Memory, Source};
 
 use crate::model::{Model, Tensor};
+use crate::pool;
 use crate::{Error, Result};
 
 /// Bytes that are read at once, where a source has no other advice: few, because the system holds a copy meanwhile.
@@ -141,9 +142,14 @@ impl Reader {
         // The bound alone decides how far ahead is read.
         let (sender, stages) = sync_channel(places.len().max(1));
         let shared = Arc::clone(&bound);
+        let beside = pool::beside();
+        let read = move || {
+            beside.leave_seat();
+            read_stages(places, &shared, &sender);
+        };
         let thread = std::thread::Builder::new()
             .name("weights".to_owned())
-            .spawn(move || read_stages(places, &shared, &sender))
+            .spawn(read)
             .map_err(|e| Error::Settings(format!("no thread to read weights: {e}").into()))?;
         Ok(Self {
             stages: Some(stages),

@@ -39,8 +39,8 @@ pub(crate) fn run(w: &DeltaNetWeights, env: &mut Env<'_>, states: &mut Recurrent
         (&w.beta_alpha, &mut d.beta_alpha),
     ];
     env.matmul_each(outputs, &mut s.x);
-    d.conv.resize(s.projected.len(), 0.0);
-    d.by_head.resize(d.gate.len(), 0.0);
+    pool::resize(&mut d.conv, s.projected.len(), 0.0);
+    pool::resize(&mut d.by_head, d.gate.len(), 0.0);
     let (n_qkv, n) = (spec.n_qkv(), s.place.len());
     let mut first = 0;
     while first < n {

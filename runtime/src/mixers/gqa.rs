@@ -68,7 +68,7 @@ fn project(w: &GqaWeights, env: &mut Env<'_>, s: &mut Scratch) {
 
 /// Copies columns `first .. first + n` of rows of `n_cols` elements.
 fn cut(rows: &[f32], n_cols: usize, first: usize, n: usize, out: &mut Vec<f32>) {
-    out.resize(rows.len() / n_cols * n, 0.0);
+    pool::resize(out, rows.len() / n_cols * n, 0.0);
     let rows = rows.chunks(n_cols).zip(out.chunks_mut(n));
     pool::rows(rows, |(row, out)| out.copy_from_slice(&row[first..first + n]));
 }

@@ -164,7 +164,7 @@ fn latent_queries(w: &MlaWeights, by_head: &[f32], q: &[f32], out: &mut Vec<f32>
     let (n_head, rank) = (spec.n_head, spec.kv_lora_rank);
     let (n_q, n_k) = (spec.n_nope + spec.rope.n_rot, rank + spec.rope.n_rot);
     let n = q.len() / (n_head * n_q);
-    out.resize(n * n_head * n_k, 0.0);
+    pool::resize(out, n * n_head * n_k, 0.0);
     let latent = out.chunks_mut(n_k).zip(q.chunks(n_q)).enumerate();
     pool::rows(latent, |(i, (out, q))| {
         let at = (i % n_head * n + i / n_head) * rank;
@@ -195,7 +195,7 @@ fn show_latent_way(
 
     let weights = env.weights(kv_b);
     let factor = kv_b.factors.first().copied().unwrap_or(1.0);
-    m.by_head.resize(n * n_head * rank, 0.0);
+    pool::resize(&mut m.by_head, n * n_head * rank, 0.0);
     let heads = m.by_head.chunks_mut(n * rank).enumerate();
     pool::for_each(heads, |(head, out)| {
         out.fill(0.0);
@@ -235,8 +235,8 @@ fn expanded(w: &MlaWeights, kv_b: &Tensor, env: &mut Env<'_>, kv: &mut KvCache, 
     let m = &mut s.mla;
     take_latents(&s.projected, n_latent, rank, &mut m.latent);
     env.matmul(kv_b, &mut m.latent, &mut m.by_head);
-    s.k.resize(n * n_head * n_k, 0.0);
-    s.v.resize(n * n_head * n_v, 0.0);
+    pool::resize(&mut s.k, n * n_head * n_k, 0.0);
+    pool::resize(&mut s.v, n * n_head * n_v, 0.0);
     let out = s.k.chunks_mut(n_head * n_k).zip(s.v.chunks_mut(n_head * n_v));
     let rows = m.by_head.chunks(n_head * n_kv).zip(s.projected.chunks(n_latent));
     pool::rows(out.zip(rows), |((k, v), (made, latent))| {

@@ -14,6 +14,7 @@
 
 mod cpus;
 mod items;
+mod placement;
 mod region;
 #[cfg(test)]
 mod tests;
@@ -23,10 +24,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 
-pub use cpus::default_threads;
+pub use cpus::{CpuSet, default_threads};
 pub use gguf_cli::MAX_THREADS;
 pub use items::{MIN_ROWS, for_each, map, rows, try_for_each};
+use placement::Seats;
+pub(crate) use placement::{Beside, KeptAffinity};
+pub use placement::{Numa, Placement};
 use region::{Line, Region};
+
+use crate::memory;
 
 /// Looks for work before a thread lets others go first, each some tens of nanoseconds apart.
 const SPINS: u32 = 20_000;
@@ -48,6 +54,8 @@ pub struct PoolOptions {
     pub n_generating: usize,
     /// How often a thread looks for work before it lets others go first; as suits the machine if not given.
     pub spins: Option<u32>,
+    /// Where threads run and memory lies.
+    pub placement: Placement,
 }
 
 impl PoolOptions {
@@ -75,6 +83,9 @@ struct Shared {
     n_batch: usize,
     n_generating: usize,
     spins: u32,
+    /// None where the system decides.
+    seats: Option<Seats>,
+    huge_pages: bool,
     ended: AtomicBool,
     /// Threads that sleep or are about to.
     n_asleep: Line<AtomicUsize>,
@@ -113,19 +124,31 @@ impl Pool {
     /// Starts the threads.
     ///
     /// # Errors
-    /// More than [`MAX_THREADS`], or more than the system has to give.
+    /// More than [`MAX_THREADS`], or more than the system has to give; processors that the program may not use.
     pub fn new(options: &PoolOptions) -> std::io::Result<Self> {
+        let seats = options.placement.seats().map_err(invalid)?;
+        Self::with_seats(options, seats)
+    }
+
+    fn with_seats(options: &PoolOptions, seats: Option<Seats>) -> std::io::Result<Self> {
         let or = |n: usize, usual: usize| if n == 0 { usual } else { n };
-        let n_generating = or(options.n_generating, default_threads());
+        let n_usable = cpus::n_usable();
+        let (n_cpus, usual) = seats.as_ref().map_or_else(
+            || (n_usable, default_threads()),
+            // A control group may grant less.
+            |seats| (seats.all.len().min(n_usable), seats.n_cores.min(n_usable)),
+        );
+        let n_generating = or(options.n_generating, usual);
         let n_batch = or(options.n_batch, n_generating);
         let n_threads = n_batch.max(n_generating);
         if n_threads > MAX_THREADS {
-            return Err(std::io::Error::new(
-                std::io::ErrorKind::InvalidInput,
-                format!("expected at most {MAX_THREADS}, found {n_threads}"),
-            ));
+            return Err(invalid(format!(
+                "expected at most {MAX_THREADS}, found {n_threads}"
+            )));
         }
-        let n_cpus = cpus::n_usable();
+        if let Some(seats) = &seats {
+            seats.check(n_threads).map_err(invalid)?;
+        }
         let usual = match n_cpus {
             // They would look for work in the time of those that have some.
             n if n < n_threads => 0,
@@ -138,6 +161,8 @@ impl Pool {
             n_batch,
             n_generating,
             spins: options.spins.unwrap_or(usual),
+            seats,
+            huge_pages: options.placement.huge_pages,
             ended: AtomicBool::new(false),
             n_asleep: Line::default(),
         });
@@ -145,8 +170,13 @@ impl Pool {
             shared,
             threads: Vec::new(),
         };
+        let _back = pool.seat()?;
         for i in 1..n_threads {
             let shared = Arc::clone(&pool.shared);
+            // Which the thread inherits.
+            if let Some(seats) = &shared.seats {
+                seats.take(i)?;
+            }
             let thread = std::thread::Builder::new().name(format!("worker-{i}"));
             // What has started ends with the pool.
             pool.threads.push(thread.spawn(move || shared.work(i))?);
@@ -161,7 +191,19 @@ impl Pool {
             shared: Arc::clone(&self.shared),
             n_threads: self.shared.n_batch,
         };
+        // The processors were there when the pool was made; without them nothing else changes.
+        let _back = self.seat().ok();
         with_entered(Some(entered), f)
+    }
+
+    /// Takes the first seat until the result is dropped.
+    fn seat(&self) -> std::io::Result<Option<KeptAffinity>> {
+        let Some(seats) = &self.shared.seats else {
+            return Ok(None);
+        };
+        let back = KeptAffinity::new();
+        seats.take(0)?;
+        Ok(Some(back))
     }
 
     /// Threads for prompts and all other work, with the one that enters.
@@ -173,6 +215,10 @@ impl Pool {
     pub fn n_generating(&self) -> usize {
         self.shared.n_generating
     }
+}
+
+fn invalid(what: String) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidInput, what)
 }
 
 impl Drop for Pool {
@@ -297,6 +343,36 @@ fn entered<R>(f: impl FnOnce(Option<&Entered>) -> R) -> R {
 /// Threads that work is shared among: 1 where the calling thread has entered no pool, and in tasks.
 pub fn n_threads() -> usize {
     entered(|e| e.map_or(1, |e| e.n_threads))
+}
+
+/// How threads that are started here, beside those of the pool that this thread has entered, are to run.
+pub(crate) fn beside() -> Beside {
+    let seats = |e: &Entered| e.shared.seats.as_ref().map(Seats::beside);
+    entered(|e| e.and_then(seats)).unwrap_or_default()
+}
+
+fn wants_huge_pages() -> bool {
+    entered(|e| e.is_some_and(|e| e.shared.huge_pages))
+}
+
+/// Places fresh memory, which is all zero and which all threads will use, as the pool that this thread has entered was
+/// asked to.
+pub(crate) fn place<T: Copy + Default>(fresh: &mut [T]) {
+    if wants_huge_pages() {
+        memory::ask_for_huge_pages(fresh);
+    }
+    beside().spread(fresh);
+}
+
+/// `vec.resize(n, zero)` for memory that all threads will use: in huge pages, where those were asked for.
+pub(crate) fn resize<T: Copy>(vec: &mut Vec<T>, n: usize, zero: T) {
+    if n > vec.capacity() {
+        vec.reserve(n - vec.len());
+        if wants_huge_pages() {
+            memory::ask_for_huge_pages(vec.spare_capacity_mut());
+        }
+    }
+    vec.resize(n, zero);
 }
 
 /// Calls `task` with each number below `n_tasks`, in any order and on any thread, and returns when all have returned.

@@ -116,10 +116,111 @@ fn generation_and_prompts_have_their_own_numbers() {
             n_batch,
             n_generating,
             spins: Some(0),
+            ..PoolOptions::default()
         });
         let pool = pool.expect("threads");
         let found = pool.enter(|| (super::n_threads(), generating(super::n_threads)));
         assert_eq!(found, expected);
     }
     assert!(Pool::new(&PoolOptions::threads(MAX_THREADS + 1)).is_err());
+}
+
+/// Where each thread of the entered pool may run.
+fn seats(n_threads: usize) -> Vec<CpuSet> {
+    let seats = std::sync::Mutex::new(Vec::new());
+    // A thread that waits takes no other task.
+    let all_there = std::sync::Barrier::new(n_threads);
+    run(n_threads, |_| {
+        let seat = placement::affinity::get().expect("threads run somewhere");
+        region::lock(&seats).push(seat);
+        all_there.wait();
+    });
+    seats.into_inner().expect("nobody panicked")
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_run_where_they_are_asked_to() {
+    let allowed = placement::affinity::get().expect("the test runs somewhere");
+    let cpus: Vec<usize> = allowed.iter().take(2).collect();
+    let chosen: CpuSet = cpus.iter().copied().collect();
+    for strict in [false, true] {
+        let options = PoolOptions {
+            placement: Placement {
+                cpus: Some(chosen),
+                strict,
+                ..Placement::default()
+            },
+            ..PoolOptions::threads(cpus.len())
+        };
+        let pool = Pool::new(&options).expect("threads on processors that are there");
+        for _ in 0..3 {
+            let found = pool.enter(|| seats(cpus.len()));
+            if strict {
+                let mut own: Vec<_> = found.iter().flat_map(CpuSet::iter).collect();
+                own.sort_unstable();
+                assert_eq!(own, cpus);
+            } else {
+                assert!(found.iter().all(|seat| *seat == chosen), "{found:?}");
+            }
+            // Only inside.
+            assert_eq!(placement::affinity::get().expect("it runs"), allowed);
+        }
+        let too_many = PoolOptions {
+            n_generating: cpus.len() + 1,
+            ..options
+        };
+        let made = Pool::new(&too_many).map_err(|e| e.to_string());
+        assert_eq!(made.is_err(), strict);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_and_memory_are_spread_over_nodes() {
+    let allowed = placement::affinity::get().expect("the test runs somewhere");
+    let cpus: Vec<usize> = allowed.iter().take(2).collect();
+    // As if each processor had memory of its own.
+    let machine = cpus::Topology {
+        cores: Vec::new(),
+        nodes: cpus.iter().map(|&cpu| CpuSet::from_iter([cpu])).collect(),
+    };
+    let options = PoolOptions {
+        placement: Placement {
+            cpus: Some(cpus.iter().copied().collect()),
+            numa: Some(Numa::Distribute),
+            huge_pages: true,
+            ..Placement::default()
+        },
+        ..PoolOptions::threads(cpus.len())
+    };
+    let seats_there = options.placement.seats_on(&machine, &allowed, cpus[0]);
+    let pool = Pool::with_seats(&options, Some(seats_there.expect("seats"))).expect("threads");
+    pool.enter(|| {
+        let found = seats(cpus.len());
+        assert!(machine.nodes.iter().all(|node| found.contains(node)), "{found:?}");
+        let before = placement::affinity::get().expect("it runs");
+        for n in [0, 1, 5 << 18, 3 << 20] {
+            let mut fresh = vec![0_u32; n];
+            place(&mut fresh);
+            assert!(fresh.iter().all(|&v| v == 0));
+            resize(&mut fresh, n + 1_000_000, 0);
+            assert_eq!(fresh.len(), n + 1_000_000);
+            assert!(fresh.iter().all(|&v| v == 0));
+        }
+        assert_eq!(placement::affinity::get().expect("it runs"), before);
+        let beside = beside();
+        assert_eq!(beside.spreads(), cpus.len() > 1);
+        std::thread::spawn(move || {
+            beside.leave_seat();
+            assert_eq!(placement::affinity::get().expect("it runs").len(), cpus.len());
+            for i in 0..4 {
+                beside.go(i);
+                let cpu = cpus[i % cpus.len()];
+                assert!(placement::affinity::get().expect("it runs").contains(cpu));
+            }
+        })
+        .join()
+        .expect("the thread is where it is sent");
+    });
 }

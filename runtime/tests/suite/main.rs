@@ -12,6 +12,8 @@ mod load;
 mod model;
 mod naive;
 mod perplexity;
+#[cfg(target_os = "linux")]
+mod placement;
 mod run;
 mod state;
 mod tasks;
