@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         .transpose()?;
     let threads = plan.threads.iter();
     let pools = threads
-        .map(|&n| pool(n, args.placement))
+        .map(|&n| pool(n, &args.placement))
         .collect::<Result<Vec<_>>>()?;
     if plan.models.len() > 1 {
         // Better now than after the others were measured.
@@ -53,11 +53,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 /// Threads for all work.
-fn pool(n: usize, placement: PlacementArgs) -> Result<Pool> {
+fn pool(n: usize, placement: &PlacementArgs) -> Result<Pool> {
     let args = PoolArgs {
         threads: n,
         threads_batch: 0,
-        placement,
+        placement: *placement,
     };
     args.pool()
 }

@@ -121,7 +121,7 @@ impl std::fmt::Display for CpuSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut comma = "";
         for first in self.iter().filter(|&cpu| cpu == 0 || !self.contains(cpu - 1)) {
-            let last = (first..).take_while(|&cpu| self.contains(cpu)).last();
+            let last = (first..Self::MAX).take_while(|&cpu| self.contains(cpu)).last();
             write!(f, "{comma}{first}")?;
             if let Some(last) = last.filter(|&last| last > first) {
                 write!(f, "-{last}")?;

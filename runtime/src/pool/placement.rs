@@ -112,7 +112,12 @@ impl Placement {
         if self.numa != Some(Numa::Distribute) || told != all {
             nodes = vec![all];
         }
-        let order = in_turn(nodes.iter().map(|node| by_core(machine, node)).collect());
+        let order = in_turn(
+            &nodes
+                .iter()
+                .map(|node| by_core(machine, node))
+                .collect::<Vec<_>>(),
+        );
         let seat = |&cpu: &usize| {
             if self.strict {
                 return CpuSet::from_iter([cpu]);
@@ -121,7 +126,7 @@ impl Placement {
             *node.expect("the order is of the nodes")
         };
         Ok(Seats {
-            seats: order.iter().map(seat).collect(),
+            of_threads: order.iter().map(seat).collect(),
             all,
             nodes,
             n_cores: machine.n_cores_of(&all),
@@ -154,9 +159,8 @@ fn by_core(machine: &Topology, set: &CpuSet) -> Vec<usize> {
 }
 
 /// One of each list, then the next one of each, until all are taken.
-fn in_turn(lists: Vec<Vec<usize>>) -> Vec<usize> {
+fn in_turn(lists: &[Vec<usize>]) -> Vec<usize> {
     let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
-    let lists = &lists;
     (0..longest)
         .flat_map(|i| lists.iter().filter_map(move |list| list.get(i).copied()))
         .collect()
@@ -166,7 +170,7 @@ fn in_turn(lists: Vec<Vec<usize>>) -> Vec<usize> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seats {
     /// Of the threads, one after the other; they begin again where there are more threads.
-    seats: Vec<CpuSet>,
+    of_threads: Vec<CpuSet>,
     /// All processors of the pool.
     pub(super) all: CpuSet,
     /// Those of each node that memory is spread over: one if it is not.
@@ -179,10 +183,10 @@ pub(super) struct Seats {
 impl Seats {
     /// Refuses more threads than there are seats, where each is to have its own.
     pub(super) fn check(&self, n_threads: usize) -> Result<(), String> {
-        if self.strict && n_threads > self.seats.len() {
+        if self.strict && n_threads > self.of_threads.len() {
             return Err(format!(
                 "expected at most {}, one for each of the processors {}, found {n_threads}",
-                self.seats.len(),
+                self.of_threads.len(),
                 self.all
             ));
         }
@@ -191,7 +195,7 @@ impl Seats {
 
     /// Has the calling thread, and those that it starts, take the seat of a thread of the pool.
     pub(super) fn take(&self, thread: usize) -> std::io::Result<()> {
-        affinity::set(&self.seats[thread % self.seats.len()])
+        affinity::set(&self.of_threads[thread % self.of_threads.len()])
     }
 
     /// How threads beside those of the pool are to run.
@@ -332,7 +336,7 @@ mod tests {
 
     fn seats(placement: Placement, current: usize) -> Result<Vec<String>, String> {
         let seats = placement.seats_on(&machine(), &set("0-7"), current)?;
-        Ok(seats.seats.iter().map(CpuSet::to_string).collect())
+        Ok(seats.of_threads.iter().map(CpuSet::to_string).collect())
     }
 
     fn on(cpus: &str) -> Placement {
@@ -378,7 +382,7 @@ mod tests {
         // A machine that tells nothing has one node.
         let untold = spread("", true).seats_on(&Topology::default(), &set("0-1"), 0);
         let untold = untold.expect("seats");
-        assert_eq!((untold.seats.len(), untold.beside().spreads()), (2, false));
+        assert_eq!((untold.of_threads.len(), untold.beside().spreads()), (2, false));
     }
 
     #[test]
