@@ -4,8 +4,9 @@
 Usage: make_models.py dense|mla OUT_DIR TOKENIZER_DIR
 
 dense: 0.50e9 parameters, Qwen3: 16 layers of 1536, feed-forward 4096, 12 query and 4 key heads of 128, vocabulary 32000.
-mla:   0.41e9 parameters, DeepSeek-V2 without a low rank for queries: 10 layers of 1024, the first dense, the others with
-       16 experts of 512 of which 4 are used and two shared ones; 16 heads, latent rows of 512 and 64 rotated columns.
+mla:   0.41e9 parameters, DeepSeek-V2: 10 layers of 1024, the first dense, the others with 16 experts of 512 of which 4 are used
+       and two shared ones; 16 heads, queries of rank 512, latent rows of 512 and 64 rotated columns. The peer takes a file
+       without a rank of queries for DeepSeek-V2-Lite, by whose number of layers it knows it, and refuses others.
 
 Rows are whole numbers of 256 weights, but those of the latent keys of `mla` (128), where K types fall back. Weights are BF16, heavy-tailed from row
 to row as those of trained models are; the same seed gives the same bytes. TOKENIZER_DIR is a checkpoint with a tokenizer
@@ -21,7 +22,7 @@ COMMON = dict(vocab_size=VOCAB, hidden_act="silu", attention_bias=False, tie_wor
 DENSE = dict(architectures=["Qwen3ForCausalLM"], model_type="qwen3", hidden_size=1536, num_hidden_layers=16, intermediate_size=4096,
     num_attention_heads=12, num_key_value_heads=4, head_dim=128, **COMMON)
 MLA = dict(architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", hidden_size=1024, num_hidden_layers=10, intermediate_size=2816,
-    num_attention_heads=16, num_key_value_heads=16, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+    num_attention_heads=16, num_key_value_heads=16, q_lora_rank=512, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
     qk_head_dim=192, head_dim=64, v_head_dim=128, first_k_dense_replace=1, moe_layer_freq=1, n_routed_experts=16, num_experts_per_tok=4,
     n_shared_experts=2, moe_intermediate_size=512, norm_topk_prob=False, routed_scaling_factor=1.0, scoring_func="softmax",
     topk_method="greedy", n_group=None, topk_group=None, **COMMON)
@@ -48,7 +49,9 @@ def dense_layer(c, _, p):
 def mla_layer(c, layer, p):
     h, n, latent, rope = c["hidden_size"], c["num_attention_heads"], c["kv_lora_rank"], c["qk_rope_head_dim"]
     nope, v = c["qk_nope_head_dim"], c["v_head_dim"]
-    yield p + "self_attn.q_proj.weight", (n * (nope + rope), h)
+    yield p + "self_attn.q_a_proj.weight", (c["q_lora_rank"], h)
+    yield p + "self_attn.q_a_layernorm.weight", (c["q_lora_rank"],)
+    yield p + "self_attn.q_b_proj.weight", (n * (nope + rope), c["q_lora_rank"])
     yield p + "self_attn.kv_a_proj_with_mqa.weight", (latent + rope, h)
     yield p + "self_attn.kv_a_layernorm.weight", (latent,)
     yield p + "self_attn.kv_b_proj.weight", (n * (nope + v), latent)
