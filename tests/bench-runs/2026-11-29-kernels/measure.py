@@ -8,6 +8,7 @@ what is left out at its end is anything. --commit is that of gguf-bench [default
 file has already is passed over. Run it with a Python that has xllamacpp.
 """
 import argparse
+import contextlib
 import csv
 import datetime
 import fnmatch
@@ -19,6 +20,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -34,7 +36,11 @@ TRIES = 4
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
-class Noisy(Exception):
+class LeftOut(Exception):
+    """Why a case has no result."""
+
+
+class Noisy(LeftOut):
     """Other processes used too much of the machine."""
 
 
@@ -87,16 +93,20 @@ class Peer:
     def __init__(self, path, threads, depth):
         command = [sys.executable, os.path.join(HERE, "peer_server.py"), path, str(threads), str(depth + 512)]
         self.depth = depth
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.messages = tempfile.TemporaryFile("w+", errors="replace")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.messages, text=True)
         # Threads up, pages in, context made.
         self.ask("pp", 16)
 
     def ask(self, test, n):
-        self.process.stdin.write(f"{test} {self.depth} {n}\n")
-        self.process.stdin.flush()
+        # What ends the peer shows in the answer.
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(f"{test} {self.depth} {n}\n")
+            self.process.stdin.flush()
         answer = self.process.stdout.readline()
         if not answer:
-            sys.exit("error: the peer ended: see what `peer_server.py` prints for this file")
+            self.messages.seek(0)
+            raise LeftOut(f"the peer ended with status {self.process.wait()}: {self.messages.read()[-500:]}")
         return json.loads(answer)["speed"]
 
     def seconds(self):
@@ -110,7 +120,8 @@ class Peer:
         return speeds, quiet.check()
 
     def end(self):
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.wait()
 
 
@@ -202,7 +213,7 @@ def main():
         name, start = ":".join(map(str, case)), time.monotonic()
         try:
             record = measure(case, path, a, known)
-        except Noisy as why:
+        except LeftOut as why:
             left_out.append(name)
             print(f"{name} left out: {why}", file=sys.stderr, flush=True)
             continue
@@ -211,7 +222,7 @@ def main():
         shown = " ".join(f"{key} {record[key]}" for key in record if key[:5] in ("ours_", "peer_", "ratio"))
         print(f"{name} {shown} dropped {record['dropped']} in {time.monotonic() - start:.0f} s", flush=True)
     if left_out:
-        sys.exit(f"error: left out: {' '.join(left_out)}: run again when the machine is quiet")
+        sys.exit(f"error: left out: {' '.join(left_out)}: run again, when the machine is quiet")
 
 
 if __name__ == "__main__":

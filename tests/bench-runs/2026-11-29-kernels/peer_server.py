@@ -34,7 +34,10 @@ def ask(ids, n, keep):
     """Evaluates what of ids is not in the cache already, then generates: the first token is of that, not timed."""
     question = dict(prompt=ids, n_predict=n, temperature=0, cache_prompt=keep, ignore_eos=True, return_tokens=True)
     answer = server.handle_completions(question)
-    return (answer if isinstance(answer, dict) else json.loads(answer))["timings"]
+    answer = answer if isinstance(answer, dict) else json.loads(answer)
+    if "timings" not in answer:
+        sys.exit(f"the library answered {answer}")
+    return answer["timings"]
 
 
 def speed(test, depth, n):
