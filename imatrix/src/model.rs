@@ -6,6 +6,7 @@ use gguf_cli::{Failure, Result};
 use gguf_convert::{Options, open_checkpoint};
 use gguf_runtime::Model;
 use gguf_runtime::options::{Reserve, shown_reading};
+use gguf_runtime::pool::off_seat;
 
 use crate::args::Args;
 use crate::collect::collected;
@@ -37,7 +38,7 @@ pub(crate) fn open(args: &Args, path: &Path) -> Result<Model> {
         ..Options::default()
     };
     // The plan is made on a pool of the kind that conversion uses.
-    let pool = gguf_cli::thread_pool(args.threads.threads)?;
+    let pool = off_seat(|| gguf_cli::thread_pool(args.threads.threads))?;
     let checkpoint = pool
         .install(|| open_checkpoint(path, &options))
         .map_err(Failure::from)?;

@@ -16,15 +16,17 @@ use crate::{
     Prefetch, Result, Session, Settings,
 };
 
+/// The part of the help that has the options of placement.
+const HEADING: &str = "Placement";
+
 /// Where threads run and memory lies: `--cpu-mask`, `--cpu-range`, `--cpu-strict`, `--numa`, `--huge-pages`.
 #[derive(Args, Clone, Copy, Debug, Default)]
-#[command(next_help_heading = "Placement")]
 pub struct PlacementArgs {
     /// Processors for the threads, as a hexadecimal mask; those of `--cpu-range` besides
-    #[arg(short = 'C', long, value_name = "MASK", value_parser = CpuSet::from_mask)]
+    #[arg(short = 'C', long, value_name = "MASK", value_parser = CpuSet::from_mask, help_heading = HEADING)]
     pub cpu_mask: Option<CpuSet>,
     /// Processors for the threads, such as `0-7` (short: -Cr)
-    #[arg(long, alias = "Cr", value_name = "LO-HI", value_parser = CpuSet::from_ranges)]
+    #[arg(long, alias = "Cr", value_name = "LO-HI", value_parser = CpuSet::from_ranges, help_heading = HEADING)]
     pub cpu_range: Option<CpuSet>,
     /// Whether each thread stays on one processor: 0 or 1
     #[arg(
@@ -32,15 +34,16 @@ pub struct PlacementArgs {
         value_name = "0|1",
         default_value_t = 0,
         hide_default_value = true,
-        value_parser = clap::value_parser!(u8).range(0..=1)
+        value_parser = clap::value_parser!(u8).range(0..=1),
+        help_heading = HEADING
     )]
     pub cpu_strict: u8,
     /// Use of nodes of memory: distribute (over all), isolate (the node that the program started on), numactl (as
     /// numactl gave them)
-    #[arg(long, value_name = "HOW")]
+    #[arg(long, value_name = "HOW", help_heading = HEADING)]
     pub numa: Option<Numa>,
     /// Ask for huge pages for caches, states and activations
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     pub huge_pages: bool,
 }
 

@@ -351,6 +351,14 @@ pub(crate) fn beside() -> Beside {
     entered(|e| e.and_then(seats)).unwrap_or_default()
 }
 
+/// Calls `f` with this thread anywhere on the processors of the pool that it has entered, for what starts threads of
+/// its own: these run where the thread that starts them does.
+pub fn off_seat<R>(f: impl FnOnce() -> R) -> R {
+    let _back = KeptAffinity::new();
+    beside().leave_seat();
+    f()
+}
+
 fn wants_huge_pages() -> bool {
     entered(|e| e.is_some_and(|e| e.shared.huge_pages))
 }

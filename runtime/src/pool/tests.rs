@@ -209,6 +209,9 @@ fn threads_and_memory_are_spread_over_nodes() {
             assert!(fresh.iter().all(|&v| v == 0));
         }
         assert_eq!(placement::affinity::get().expect("it runs"), before);
+        let all = off_seat(placement::affinity::get).expect("it runs");
+        assert_eq!(all.len(), cpus.len());
+        assert_eq!(placement::affinity::get().expect("it runs"), before);
         let beside = beside();
         assert_eq!(beside.spreads(), cpus.len() > 1);
         std::thread::spawn(move || {
