@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::Instant;
 
 use clap::Args;
@@ -93,7 +93,9 @@ impl PoolArgs {
             placement: self.placement.placement(),
         };
         if let Some(why) = options.placement.lack_of_huge_pages() {
-            gguf_cli::warn(&format!("`--huge-pages`: {why}"));
+            // A program may make several pools.
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| gguf_cli::warn(&format!("`--huge-pages`: {why}")));
         }
         Pool::new(&options).map_err(|e| Failure::Usage(format!("threads: {e}")))
     }

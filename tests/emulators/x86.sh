@@ -43,7 +43,7 @@ fetch_bochs() {
     [ -e "$work/bochs/ready" ] && return
     local archive apt=$work/apt
     archive=$(apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' 'Origin: Debian' 'Created-By: Packages' |
-        awk '$2 == "main" && $1 !~ /security/ {print $1; exit}')
+        awk '$2 == "main" && $1 !~ /security/ && !found++ {print $1}')
     [ -n "$archive" ] || { echo "x86.sh: no Debian archive among apt's sources; run apt-get update" >&2; exit 1; }
     rm -rf "$apt" "$work/bochs"
     mkdir -p "$apt"/lists/partial "$apt"/cache/archives/partial "$work/bochs"
@@ -134,9 +134,11 @@ END
 run_bochs() {
     local files=$work/bochs
     local libraries=$files/usr/lib/x86_64-linux-gnu
+    # Here: within the text below the shell would take the quotes away.
+    local without=${exclude:+exclude_features=\"$exclude\", }
     cat >"$work/bochsrc" <<END
 display_library: term
-cpu: model=$model, ${exclude:+exclude_features="$exclude", }count=1, ips=100000000
+cpu: model=$model, ${without}count=1, ips=100000000
 clock: sync=none, time0=utc
 memory: guest=1024, host=1024
 romimage: file=$files/usr/share/bochs/BIOS-bochs-latest
@@ -174,5 +176,5 @@ run_bochs
 tr -d '\r' <"$work/serial.log"
 result=$(tr -d '\r' <"$work/serial.log" | sed -n 's/.*TESTS_RC=\([0-9]*\).*/\1/p' | tail -1)
 [ -n "$result" ] || { echo "x86.sh: the emulated machine gave no result; see $work/serial.log, bochs.log, screen.log" >&2; exit 1; }
-tr -d '\r' <"$work/serial.log" | grep -q PROBE_RC=0 || { echo "x86.sh: the probe found a wrong result" >&2; exit 1; }
+grep -q PROBE_RC=0 "$work/serial.log" || { echo "x86.sh: the probe found a wrong result" >&2; exit 1; }
 exit "$result"

@@ -31,9 +31,15 @@ pub(super) fn measure() -> Option<Bandwidth> {
     let n_words = usize::try_from(n_bytes / 8).ok()?;
     let mut words: Vec<u64> = Vec::new();
     words.try_reserve_exact(n_words).ok()?;
-    words.resize(n_words, 0);
-    // Memory that was never written has no pages of its own, and belongs to no node.
-    pool::for_each(words.chunks_mut(PIECE), |piece| piece.fill(1));
+    // Written by the threads that read: memory that was never written has no pages of its own, and belongs to no node.
+    let fresh = &mut words.spare_capacity_mut()[..n_words];
+    pool::for_each(fresh.chunks_mut(PIECE), |piece| {
+        for word in piece {
+            word.write(1);
+        }
+    });
+    // Vectors are made long only by writing.
+    words.resize(n_words, 1);
     let started = Instant::now();
     let mut rates = Vec::new();
     // The first pass is not counted.

@@ -115,7 +115,9 @@ impl Product<'_> {
         piece: usize,
     ) -> impl Iterator<Item = (usize, usize, GridMut<'y>)> + Send {
         let mut rest = Some(y);
-        let mats = (0..self.w.n_mats).filter(|&mat| self.group_starts[mat] < self.group_starts[mat + 1]);
+        let has_work =
+            |&mat: &usize| self.w.n_rows > 0 && self.group_starts[mat] < self.group_starts[mat + 1];
+        let mats = (0..self.w.n_mats).filter(has_work);
         mats.flat_map(move |mat| {
             let n_pairs = self.group_starts[mat + 1] - self.group_starts[mat];
             let (of_mat, others) = rest.take().expect("put back below").split_rows(n_pairs);

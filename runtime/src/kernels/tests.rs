@@ -276,6 +276,57 @@ fn several_outputs_are_what_each_is_alone() {
 }
 
 #[test]
+fn several_stacks_are_what_each_is_alone() {
+    let random = &mut Random(12);
+    let (n_cols, n_rows, n_mats) = (256, 24, 3);
+    let (source, starts) = ([2, 0, 1, 1, 0, 2], [0, 5, 5, 6]);
+    let mut x = acts(random, 3, n_cols);
+    let types = ["Q4_K", "F32", "BF16", "Q5_0"];
+    let formats = types.map(|name| formats().find(|f| f.name == name).expect("a type with kernels"));
+    let bytes = formats.map(|f| weights(random, f, n_rows * n_mats, n_cols));
+    let stacks: [Weights<'_>; 4] = std::array::from_fn(|i| Weights {
+        compute: Compute::Fast,
+        format: formats[i],
+        bytes: &bytes[i],
+        n_cols,
+        n_rows,
+        n_mats,
+    });
+    let mut y = [(); 2].map(|()| vec![f32::NAN; source.len() * n_rows]);
+    for first in 0..types.len() {
+        for second in 0..types.len() {
+            let alone = [first, second].map(|i| {
+                let y = &mut y[0];
+                matmul_grouped(Cpu::best(), [(stacks[i], &mut y[..])], &mut x, &source, &starts);
+                bits(y)
+            });
+            let [a, b] = y.each_mut();
+            let both = [(stacks[first], &mut a[..]), (stacks[second], &mut b[..])];
+            matmul_grouped(Cpu::best(), both, &mut x, &source, &starts);
+            let found = [bits(a), bits(b)];
+            assert!(found == alone, "{} and {}", types[first], types[second]);
+        }
+    }
+}
+
+#[test]
+fn no_rows_have_no_products() {
+    let random = &mut Random(13);
+    let mut x = acts(random, 3, 256);
+    for format in formats() {
+        let w = Weights {
+            compute: Compute::Fast,
+            format,
+            bytes: &[],
+            n_cols: 256,
+            n_rows: 0,
+            n_mats: 1,
+        };
+        assert_eq!(product(Cpu::best(), w, &mut x), [0.0; 0], "{}", format.name);
+    }
+}
+
+#[test]
 fn results_do_not_depend_on_level_threads_or_company() {
     let random = &mut Random(3);
     for format in formats() {

@@ -50,7 +50,8 @@ const WAKES: usize = 2;
 pub struct PoolOptions {
     /// Threads for prompts and all other work, with the one that enters; 0 takes as many as generate.
     pub n_batch: usize,
-    /// Threads for tokens that are generated one by one; 0 takes [`default_threads`].
+    /// Threads for tokens that are generated one by one; 0 takes [`default_threads`], or with a placement a thread for
+    /// each core of its processors, but no more than a control group grants.
     pub n_generating: usize,
     /// How often a thread looks for work before it lets others go first; as suits the machine if not given.
     pub spins: Option<u32>,
@@ -354,8 +355,9 @@ pub(crate) fn beside() -> Beside {
 /// Calls `f` with this thread anywhere on the processors of the pool that it has entered, for what starts threads of
 /// its own: these run where the thread that starts them does.
 pub fn off_seat<R>(f: impl FnOnce() -> R) -> R {
-    let _back = KeptAffinity::new();
-    beside().leave_seat();
+    let beside = beside();
+    let _back = beside.has_seats().then(KeptAffinity::new);
+    beside.leave_seat();
     f()
 }
 

@@ -75,7 +75,12 @@ impl Placement {
         if !self.seats_threads() {
             return Ok(None);
         }
-        let allowed = affinity::get().map_err(|e| format!("the processors of the program: {e}"))?;
+        let allowed = affinity::get().map_err(|e| {
+            format!(
+                "the processors of the program (numbers below {} can be told): {e}",
+                CpuSet::MAX
+            )
+        })?;
         self.seats_on(&Topology::of_machine(), &allowed, affinity::current_cpu())
             .map(Some)
     }
@@ -88,6 +93,9 @@ impl Placement {
         current: usize,
     ) -> Result<Seats, String> {
         let mut all = self.cpus.unwrap_or(*allowed);
+        if all.is_empty() {
+            return Err("expected at least one processor to run on, found none".to_owned());
+        }
         let missing = all.without(allowed);
         if !missing.is_empty() {
             return Err(format!(
@@ -227,6 +235,11 @@ impl Beside {
             // A thread that cannot leave works where it is.
             let _ = affinity::set(all);
         }
+    }
+
+    /// Whether threads have seats at all.
+    pub(crate) fn has_seats(&self) -> bool {
+        self.all.is_some()
     }
 
     /// Whether memory is spread over nodes.

@@ -14,7 +14,9 @@ fn may_be_unsafe(path: &Path) -> bool {
     p == "gguf/src/source/mmap.rs"
         || p == "gguf/blocks/src/guard.rs"
         || p == "gguf/blocks/src/x86.rs"
-        || p == "gguf/blocks/src/kernel/x86.rs"
+        || ["avx512", "avxvnni", "neon", "x86"]
+            .iter()
+            .any(|level| p == format!("gguf/blocks/src/kernel/{level}.rs"))
         || p.starts_with("gguf/blocks/src/simd/x86")
         || (p.starts_with("gguf/blocks/src/types/") && p.ends_with("/x86.rs"))
         || (p.starts_with("runtime/src/kernels/") && p.contains("x86"))

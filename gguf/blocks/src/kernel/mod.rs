@@ -219,6 +219,10 @@ pub(crate) fn unpack_floats<const N: usize>(
 /// The groups of columns that a kernel works on; the check of all lengths is here.
 fn check_columns(x: &Columns<'_>, n_groups: usize, n: usize) {
     assert!(
+        matches!(n, 1 | 2 | MAX_COLUMNS),
+        "kernels take 1, 2 or {MAX_COLUMNS} columns, not {n}"
+    );
+    assert!(
         x.q.len() == n_groups * GROUP * n && x.scales.len() == n_groups * n,
         "{n} columns of {n_groups} groups have {} values and {} scales",
         x.q.len(),

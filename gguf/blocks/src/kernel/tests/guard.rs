@@ -70,7 +70,7 @@ fn dot(kernel: &IntKernel, rows: [&[u8]; ROWS], x: &Quantized, at: At) -> [f32; 
 fn integer_products_stay_within_their_operands() {
     let mut random = Random::new(5);
     for format in formats() {
-        let Some(portable) = int_kernel(format, Level::Portable) else {
+        let Some(portable) = int_kernel(format, super::portable()) else {
             continue;
         };
         let elems = format.geometry.block_elems.max(GROUP);
@@ -85,9 +85,9 @@ fn integer_products_stay_within_their_operands() {
             for at in At::all() {
                 let rows = rows.rows().map(|row| at.put(row));
                 let rows = rows.each_ref().map(Guarded::slice);
-                for &level in Level::ALL {
-                    let kernel = int_kernel(format, level).expect("as at the portable level");
-                    let what = format!("{} {level:?} {n_blocks} blocks {at:?}", format.name);
+                for cpu in Cpu::available() {
+                    let kernel = int_kernel(format, cpu).expect("as at the portable level");
+                    let what = format!("{} {cpu:?} {n_blocks} blocks {at:?}", format.name);
                     for (x, expected) in columns.iter().zip(&expected) {
                         assert_same(&multiply(&kernel, rows, x, at), expected, &what);
                     }
@@ -98,11 +98,8 @@ fn integer_products_stay_within_their_operands() {
     }
 }
 
-fn float_kernel(
-    format: &Format,
-    level: Level,
-) -> Option<(crate::kernel::UnpackPanel, Option<RoundActivations>)> {
-    match (format.kernel)(Cpu::at_most(level)) {
+fn float_kernel(format: &Format, cpu: Cpu) -> Option<(crate::kernel::UnpackPanel, Option<RoundActivations>)> {
+    match (format.kernel)(cpu) {
         Some(Kernel::Float { unpack, round }) => Some((unpack, round)),
         _ => None,
     }
@@ -112,7 +109,7 @@ fn float_kernel(
 fn float_kernels_stay_within_their_operands() {
     let mut random = Random::new(6);
     for format in formats() {
-        let Some((portable, portable_round)) = float_kernel(format, Level::Portable) else {
+        let Some((portable, portable_round)) = float_kernel(format, super::portable()) else {
             continue;
         };
         for n_cols in (1..=20).chain([31, 100, crate::tile::MAX_COLS]) {
@@ -130,9 +127,9 @@ fn float_kernels_stay_within_their_operands() {
             for at in At::all() {
                 let rows = rows.rows().map(|row| at.put(row));
                 let rows = rows.each_ref().map(Guarded::slice);
-                for &level in Level::ALL {
-                    let what = format!("{} {level:?} {n_cols} columns {at:?}", format.name);
-                    let (unpack, round) = float_kernel(format, level).expect("as at the portable level");
+                for cpu in Cpu::available() {
+                    let what = format!("{} {cpu:?} {n_cols} columns {at:?}", format.name);
+                    let (unpack, round) = float_kernel(format, cpu).expect("as at the portable level");
                     let mut panel = Panel::new();
                     panel.set_cols(n_cols - first_col);
                     let mut panel = at.put(std::slice::from_ref(&*panel));
@@ -166,19 +163,14 @@ fn quantization_of_activations_stays_within_its_operands() {
         let x: Vec<f32> = (0..n_groups * GROUP).map(|_| random.normal()).collect();
         let empty = (vec![0; x.len()], vec![GroupScale::default(); n_groups]);
         let mut expected = empty.clone();
-        quantize(
-            Cpu::at_most(Level::Portable),
-            &x,
-            &mut expected.0,
-            &mut expected.1,
-        );
+        quantize(super::portable(), &x, &mut expected.0, &mut expected.1);
         for at in At::all() {
-            for &level in Level::ALL {
+            for cpu in Cpu::available() {
                 let (mut q, mut scales) = (at.put(&empty.0), at.put(&empty.1));
                 let x = at.put(&x);
-                quantize(Cpu::at_most(level), x.slice(), q.slice_mut(), scales.slice_mut());
-                assert_eq!(q.slice(), expected.0, "{level:?} {n_groups} {at:?}");
-                assert_eq!(scales.slice(), expected.1, "{level:?} {n_groups} {at:?}");
+                quantize(cpu, x.slice(), q.slice_mut(), scales.slice_mut());
+                assert_eq!(q.slice(), expected.0, "{cpu:?} {n_groups} {at:?}");
+                assert_eq!(scales.slice(), expected.1, "{cpu:?} {n_groups} {at:?}");
             }
         }
     }
@@ -220,7 +212,7 @@ fn conversions_of_halves_stay_within_their_operands() {
 fn encoders_and_decoders_stay_within_their_operands() {
     let mut random = Random::new(9);
     for format in registry::all() {
-        let Some(portable) = format.encoder(Cpu::at_most(Level::Portable)) else {
+        let Some(portable) = format.encoder(super::portable()) else {
             continue;
         };
         for n_blocks in 1..=3 {
@@ -232,11 +224,9 @@ fn encoders_and_decoders_stay_within_their_operands() {
             portable(&src, Importance::Column(&weights), &mut expected);
             let values = format.decode.map(|_| decode(format, &expected, n));
             for at in At::all().filter(|at| at.shift % 21 == 0) {
-                for &level in Level::ALL {
-                    let what = format!("{} {level:?} {n_blocks} blocks {at:?}", format.name);
-                    let encode = format
-                        .encoder(Cpu::at_most(level))
-                        .expect("as at the portable level");
+                for cpu in Cpu::available() {
+                    let what = format!("{} {cpu:?} {n_blocks} blocks {at:?}", format.name);
+                    let encode = format.encoder(cpu).expect("as at the portable level");
                     let (src, weights) = (at.put(&src), at.put(&weights));
                     let mut out = at.put(&vec![0; n_bytes]);
                     encode(src.slice(), Importance::Column(weights.slice()), out.slice_mut());
