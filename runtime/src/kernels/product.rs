@@ -182,6 +182,12 @@ impl Product<'_> {
                 self.dots(kernel, rows, pairs.start, scratch);
             }
             Path::Kernel(Kernel::Int(kernel)) => self.int_block(kernel, rows, pairs, scratch),
+            Path::Kernel(Kernel::Float { dot, .. }) if pairs.len() == 1 => {
+                let x = self.x.row(self.source[pairs.start] as usize);
+                for panel in 0..rows.len().div_ceil(ROWS) {
+                    dot(self.panel(&rows, panel), x, &mut scratch.acc[panel]);
+                }
+            }
             _ => self.float_block(rows, pairs, scratch),
         }
     }

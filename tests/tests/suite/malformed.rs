@@ -339,12 +339,11 @@ fn every_program_refuses_every_malformed_file() {
         }
     }
     println!("slowest: {slowest:?}");
-    let children = getrusage(UsageWho::RUSAGE_CHILDREN).expect("the system counts");
-    assert!(
-        children.max_rss() < MEMORY_LIMIT,
-        "a run took {} KiB",
-        children.max_rss()
-    );
+    let peak = |who| getrusage(who).expect("the system counts").max_rss();
+    // A child counts as its own what this process, with the tests beside this one, had when it was started.
+    let limit = MEMORY_LIMIT.max(peak(UsageWho::RUSAGE_SELF) + 1);
+    let children = peak(UsageWho::RUSAGE_CHILDREN);
+    assert!(children < limit, "a run took {children} KiB");
 }
 
 #[test]

@@ -36,7 +36,7 @@ use zerocopy::FromBytes;
 
 use crate::activation::GroupScale;
 use crate::rows::Stored;
-use crate::tile::{GROUP, Panel, ROWS, Tile, TileKind};
+use crate::tile::{GROUP, MAX_COLS, Panel, ROWS, Tile, TileKind};
 use crate::{Cpu, Level};
 
 /// Columns that [`IntKernel::multiply`] takes at once, at most: 1, 2 or this many.
@@ -67,6 +67,11 @@ pub type Multiply = fn(tile: &Tile, x: Columns<'_>, acc: &mut [[f32; ROWS]]);
 /// stored row `i`; a short last panel repeats its last row.
 pub type UnpackPanel = fn(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel);
 
+/// `acc[r] += rows[r] . x` over whole rows for one column, which is `x.len()` elements. In each [`MAX_COLS`] columns
+/// element `k` goes to sum `k % 8` with `fma`, in order, and elements up to the next multiple of eight are zeros; then
+/// `acc += ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))`: what products of panels give.
+pub type FloatDot = fn(rows: [&[u8]; ROWS], x: &[f32], acc: &mut [f32; ROWS]);
+
 /// Rounds activations to the precision of the weights they meet; both slices have one length.
 pub type RoundActivations = fn(x: &[f32], rounded: &mut [f32]);
 
@@ -92,6 +97,8 @@ pub enum Kernel {
     Float {
         /// Eight rows into a panel.
         unpack: UnpackPanel,
+        /// Whole rows with one column.
+        dot: FloatDot,
         /// What activations are rounded to in front of the product, where the reference does so.
         round: Option<RoundActivations>,
     },
@@ -212,6 +219,32 @@ pub(crate) fn unpack_floats<const N: usize>(
         let (values, _) = row[first_col * N..(first_col + n_cols) * N].as_chunks::<N>();
         for (out, bytes) in out.iter_mut().zip(values) {
             *out = value(*bytes);
+        }
+    }
+}
+
+/// Sums in which a float product is kept.
+pub(crate) const SUMS: usize = 8;
+
+/// The product of a float type of `N` bytes a value with one column: the portable kernel of those.
+pub(crate) fn dot_floats<const N: usize>(
+    rows: [&[u8]; ROWS],
+    x: &[f32],
+    acc: &mut [f32; ROWS],
+    value: impl Fn([u8; N]) -> f32,
+) {
+    for (row, acc) in rows.into_iter().zip(acc) {
+        let (row, _) = row[..x.len() * N].as_chunks::<N>();
+        for (row, x) in row.chunks(MAX_COLS).zip(x.chunks(MAX_COLS)) {
+            let mut sums = [0.0f32; SUMS];
+            for (w, x) in row.chunks(SUMS).zip(x.chunks(SUMS)) {
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let w = w.get(i).map_or(0.0, |&w| value(w));
+                    *sum = w.mul_add(x.get(i).copied().unwrap_or_default(), *sum);
+                }
+            }
+            let [a, b, c, d, e, f, g, h] = sums;
+            *acc += ((a + e) + (c + g)) + ((b + f) + (d + h));
         }
     }
 }

@@ -257,13 +257,24 @@ fn panels_hold_what_the_decoder_gives() {
     let mut random = Random::new(3);
     for format in formats() {
         for cpu in Cpu::available() {
-            let Some(Kernel::Float { unpack, .. }) = (format.kernel)(cpu) else {
+            let Some(Kernel::Float { unpack, dot, .. }) = (format.kernel)(cpu) else {
                 continue;
             };
             for n_cols in [1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 33, 100] {
                 let n_bytes = format.geometry.row_bytes(n_cols as u64).expect("whole blocks") as usize;
                 let rows = Rows::new(&mut random, n_bytes, n_cols % 5);
                 let decoded = rows.rows().map(|row| decode(format, row, n_cols));
+                let x: Vec<f32> = (0..n_cols).map(|_| random.normal()).collect();
+                let (mut found, mut expected) = ([0.5; ROWS], [0.5; ROWS]);
+                dot(rows.rows(), &x, &mut found);
+                if let Some(Kernel::Float { dot, .. }) = (format.kernel)(portable()) {
+                    dot(rows.rows(), &x, &mut expected);
+                }
+                assert_same(
+                    &[found],
+                    &[expected],
+                    &format!("{} {cpu:?} {n_cols} columns", format.name),
+                );
                 for first_col in [0, n_cols / 3, n_cols - 1] {
                     let mut panel = Panel::new();
                     panel.set_cols(n_cols - first_col);

@@ -100,7 +100,7 @@ fn integer_products_stay_within_their_operands() {
 
 fn float_kernel(format: &Format, cpu: Cpu) -> Option<(crate::kernel::UnpackPanel, Option<RoundActivations>)> {
     match (format.kernel)(cpu) {
-        Some(Kernel::Float { unpack, round }) => Some((unpack, round)),
+        Some(Kernel::Float { unpack, round, .. }) => Some((unpack, round)),
         _ => None,
     }
 }

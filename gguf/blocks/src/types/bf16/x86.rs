@@ -6,12 +6,18 @@ use std::arch::x86_64::{_mm256_castsi256_ps, _mm256_cvtepu16_epi32, _mm256_slli_
 
 use crate::half_bulk::bf16_to_f32;
 use crate::tile::{Panel, ROWS};
-use crate::x86::{load16, unpack_eights};
+use crate::x86::{dot_eights, load16, unpack_eights};
 
 /// Unpacks at [`crate::Level::Avx2`].
 pub(super) fn unpack(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel) {
     // SAFETY: only `kernel` hands this function out, for a `Cpu` that has AVX2 and F16C.
     unsafe { unpack_avx2(rows, first_col, panel) }
+}
+
+/// Multiplies with one column at [`crate::Level::Avx2`].
+pub(super) fn dot(rows: [&[u8]; ROWS], x: &[f32], acc: &mut [f32; ROWS]) {
+    // SAFETY: only `kernel` hands this function out, for a `Cpu` that has AVX2, FMA and F16C.
+    unsafe { dot_avx2(rows, x, acc) }
 }
 
 #[target_feature(enable = "avx2,f16c")]
@@ -20,4 +26,15 @@ fn unpack_avx2(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel) {
     unpack_eights(rows, first_col, panel, value, |b: &[u8; 16]| {
         _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load16(b))))
     });
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dot_avx2(rows: [&[u8]; ROWS], x: &[f32], acc: &mut [f32; ROWS]) {
+    dot_eights(
+        rows,
+        x,
+        acc,
+        |b| bf16_to_f32(u16::from_le_bytes(b)),
+        |b: &[u8; 16]| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(load16(b)))),
+    );
 }

@@ -1,17 +1,24 @@
 //! Kernels of `F16`.
 
 use crate::half_bulk::f16_to_f32;
-use crate::kernel::{Kernel, UnpackPanel, unpack_floats};
+use crate::kernel::{FloatDot, Kernel, UnpackPanel, dot_floats, unpack_floats};
 use crate::{Cpu, Level};
 
 /// The kernels at the level of `cpu`.
 pub(super) fn kernel(cpu: Cpu) -> Kernel {
-    let unpack: UnpackPanel = match cpu.level().base() {
+    let (unpack, dot): (UnpackPanel, FloatDot) = match cpu.level().base() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => super::x86::unpack,
-        _ => |rows, first_col, panel| {
-            unpack_floats(rows, first_col, panel, |b| f16_to_f32(u16::from_le_bytes(b)));
-        },
+        Level::Avx2 => (super::x86::unpack, super::x86::dot),
+        _ => (
+            |rows, first_col, panel| {
+                unpack_floats(rows, first_col, panel, |b| f16_to_f32(u16::from_le_bytes(b)));
+            },
+            |rows, x, acc| dot_floats(rows, x, acc, |b| f16_to_f32(u16::from_le_bytes(b))),
+        ),
     };
-    Kernel::Float { unpack, round: None }
+    Kernel::Float {
+        unpack,
+        dot,
+        round: None,
+    }
 }
