@@ -13,6 +13,9 @@ pub const MAX_GROUPS: usize = 8;
 /// Columns a tile or panel can hold.
 pub const MAX_COLS: usize = GROUP * MAX_GROUPS;
 
+/// Columns of activations that are multiplied together, at most.
+pub const MAX_COLUMNS: usize = 4;
+
 /// Columns of half a group.
 pub(crate) const HALF: usize = GROUP / 2;
 
@@ -125,6 +128,48 @@ impl Tile {
         }
         self.lower[group][row] = scales.map(|scale| -i16::from(kind.offset) * i16::from(scale));
     }
+}
+
+/// Room for columns in a form of the CPU level's own, while it multiplies tiles with them.
+#[derive(Clone, Debug)]
+pub struct Spread(pub(crate) Box<[SpreadGroup; MAX_GROUPS]>);
+
+impl Spread {
+    /// Room for the columns of a super-block.
+    pub fn new() -> Self {
+        Self(Box::new([SpreadGroup::EMPTY; MAX_GROUPS]))
+    }
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A group of some columns with each number as often as a tile has rows. Parts that a type does not need are not filled.
+// Of no use where no level spreads columns.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 use it"))]
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpreadGroup {
+    /// The values of each four rows of each column: `[chunk][column][row of the tile]`.
+    pub(crate) q: [[[[i8; 4]; ROWS]; MAX_COLUMNS]; GROUP / 4],
+    /// Scales: `[column][row of the tile]`.
+    pub(crate) d: [[f32; ROWS]; MAX_COLUMNS],
+    /// Sums: `[column][row of the tile]`.
+    pub(crate) sum: [[f32; ROWS]; MAX_COLUMNS],
+    /// Sums of both halves as whole numbers: `[column][row of the tile]`.
+    pub(crate) int: [[[i16; 2]; ROWS]; MAX_COLUMNS],
+}
+
+impl SpreadGroup {
+    const EMPTY: Self = Self {
+        q: [[[[0; 4]; ROWS]; MAX_COLUMNS]; GROUP / 4],
+        d: [[0.0; ROWS]; MAX_COLUMNS],
+        sum: [[0.0; ROWS]; MAX_COLUMNS],
+        int: [[[0; 2]; ROWS]; MAX_COLUMNS],
+    };
 }
 
 /// Up to [`MAX_COLS`] columns of 8 rows as f32.

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use gguf_blocks::activation::{GROUP, GroupScale, quantize};
 use gguf_blocks::kernel::{Columns, IntKernel, Kernel, MAX_COLUMNS, UnpackPanel};
-use gguf_blocks::tile::{MAX_COLS, MAX_GROUPS, Panel, ROWS, Tile};
+use gguf_blocks::tile::{MAX_COLS, MAX_GROUPS, Panel, ROWS, Spread, Tile};
 use gguf_blocks::{Cpu, Format, Level, registry};
 
 const N_ROWS: usize = 32;
@@ -133,39 +133,42 @@ impl Activations {
     }
 }
 
-/// Sums of each eight rows with each column: `[panel][column][row]`.
-type Sums<const N: usize> = [[[f32; ROWS]; N]; N_ROWS / ROWS];
+/// Sums of all rows with all columns: `[columns that are multiplied at once][panel][column][row]`.
+type Products = [[[[f32; ROWS]; WIDTH]; N_ROWS / ROWS]; N_COLUMNS / WIDTH];
 
 fn count_int(cpu: Cpu, format: &Format, kernel: IntKernel, w: &Weights) {
     let mut tile = Tile::new();
     let one = Activations::new(cpu, 0, 1);
-    let mut dots: Sums<1> = Default::default();
+    let mut dots = [[0.0; ROWS]; N_ROWS / ROWS];
     println!("{}\tdot", format.name);
     measured(&mut || {
         for (panel, sums) in dots.iter_mut().enumerate() {
             let x = one.groups(0, N_GROUPS);
-            (kernel.dot)(w.panel(panel), w.ahead(panel), x, &mut tile, &mut sums[0]);
+            (kernel.dot)(w.panel(panel), w.ahead(panel), x, &mut tile, sums);
         }
     });
 
     let many: [_; N_COLUMNS / WIDTH] = array::from_fn(|i| Activations::new(cpu, i * WIDTH, WIDTH));
-    let mut tiles: Sums<N_COLUMNS> = Default::default();
+    let mut tiles: Vec<Tile> = (0..N_ROWS / ROWS).map(|_| *Tile::new()).collect();
+    let mut spread = Spread::new();
+    let mut products: Products = Default::default();
     println!("{}\ttile", format.name);
     measured(&mut || {
         for first in (0..N_GROUPS).step_by(MAX_GROUPS) {
-            tile.set_groups(MAX_GROUPS);
-            for (panel, sums) in tiles.iter_mut().enumerate() {
-                (kernel.unpack)(w.panel(panel), first, &mut tile);
-                for (x, sums) in many.iter().zip(sums.chunks_mut(WIDTH)) {
-                    (kernel.multiply)(&tile, x.groups(first, MAX_GROUPS), sums);
-                }
+            for (panel, tile) in tiles.iter_mut().enumerate() {
+                tile.set_groups(MAX_GROUPS);
+                (kernel.unpack)(w.panel(panel), first, tile);
+            }
+            for (x, sums) in many.iter().zip(&mut products) {
+                let sums = sums.as_flattened_mut();
+                (kernel.multiply)(&tiles, x.groups(first, MAX_GROUPS), &mut spread, sums);
             }
         }
     });
     // Counts of something else would be worth nothing: both paths give the same bits, which are not zeros.
-    for (dot, tile) in dots.iter().zip(&tiles) {
-        assert_eq!(dot[0], tile[0], "{}: `dot` and `tile` differ", format.name);
-        assert!(dot[0].iter().all(|&sum| sum != 0.0), "{}: {dot:?}", format.name);
+    for (dot, tile) in dots.iter().zip(&products[0]) {
+        assert_eq!(*dot, tile[0], "{}: `dot` and `tile` differ", format.name);
+        assert!(dot.iter().all(|&sum| sum != 0.0), "{}: {dot:?}", format.name);
     }
 }
 

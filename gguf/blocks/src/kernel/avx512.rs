@@ -17,8 +17,9 @@ use std::arch::x86_64::{
     _mm512_set1_epi64, _mm512_setr_epi32, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_srai_epi32,
 };
 
-use super::x86::{self, CHUNKS, Unpack, load_pairs};
-use super::{Columns, IntKernel, check_columns};
+use super::x86::columns::{CHUNKS, load_pairs};
+use super::x86::{self, Unpack};
+use super::{Columns, IntKernel, each_tile};
 use crate::activation::GroupScale;
 use crate::tile::{Minima, ROWS, Tile, TileKind};
 use crate::x86::{load_rows, load32, store_rows};
@@ -26,11 +27,15 @@ use crate::x86::{load_rows, load32, store_rows};
 /// The kernels of a type.
 pub(super) fn kernel<B: Unpack>() -> IntKernel {
     IntKernel {
-        multiply: |tile, x, acc| match acc.len() {
+        multiply: |tiles, x, spread, acc| {
             // A single column fills no pair.
-            1 => (x86::kernel::<B>().multiply)(tile, x, acc),
-            // SAFETY: `super::kernel` hands this out for a `Cpu` that has the level.
-            _ => unsafe { multiply(const { B::KIND }, tile, x, acc) },
+            if acc.len() == tiles.len() {
+                return (x86::kernel::<B>().multiply)(tiles, x, spread, acc);
+            }
+            each_tile(tiles, x, acc, |tile, x, acc| {
+                // SAFETY: `super::kernel` hands this out for a `Cpu` that has the level.
+                unsafe { multiply(const { B::KIND }, tile, x, acc) }
+            });
         },
         ..x86::kernel::<B>()
     }
@@ -38,7 +43,6 @@ pub(super) fn kernel<B: Unpack>() -> IntKernel {
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn multiply(kind: TileKind, tile: &Tile, x: Columns<'_>, acc: &mut [[f32; ROWS]]) {
-    check_columns(&x, tile.n_groups(), acc.len());
     match acc.as_chunks_mut::<2>().0 {
         [one] => pairs(kind, tile, x, [one]),
         [one, two] => pairs(kind, tile, x, [one, two]),

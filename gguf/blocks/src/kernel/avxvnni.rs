@@ -11,76 +11,79 @@
 
 use std::arch::x86_64::{
     __m256, __m256i, _mm256_add_epi32, _mm256_cvtepi32_ps, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps,
-    _mm256_mul_ps, _mm256_mullo_epi32, _mm256_or_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps,
-    _mm256_slli_epi16, _mm256_srai_epi32,
+    _mm256_madd_epi16, _mm256_mul_ps, _mm256_mullo_epi32, _mm256_or_si256, _mm256_setzero_ps,
+    _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi32,
 };
 
-use super::x86::{self, CHUNKS, Unpack, add_min, bytes, finish, load_pairs};
-use super::{Columns, IntKernel, check_columns};
-use crate::activation::GroupScale;
-use crate::tile::{Minima, ROWS, Tile, TileKind};
+use super::x86::columns::{self, CHUNKS, GroupColumns, add_min, finish, load_pairs, lower};
+use super::x86::{self, Unpack};
+use super::{Columns, IntKernel, n_columns};
+use crate::tile::{Minima, ROWS, Spread, SpreadGroup, Tile, TileKind};
 use crate::x86::{load_rows, load32, store_rows};
 
 /// The kernels of a type.
 pub(super) fn kernel<B: Unpack>() -> IntKernel {
     IntKernel {
         // SAFETY: `super::kernel` hands this out for a `Cpu` that has the level.
-        multiply: |tile, x, acc| unsafe { multiply(const { B::KIND }, tile, x, acc) },
+        multiply: |tiles, x, spread, acc| unsafe { multiply(const { B::KIND }, tiles, x, spread, acc) },
         ..x86::kernel::<B>()
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-fn multiply(kind: TileKind, tile: &Tile, x: Columns<'_>, acc: &mut [[f32; ROWS]]) {
-    check_columns(&x, tile.n_groups(), acc.len());
-    match acc.len() {
-        1 => columns::<1>(kind, tile, x, acc),
-        2 => columns::<2>(kind, tile, x, acc),
-        _ => columns::<4>(kind, tile, x, acc),
+fn multiply(kind: TileKind, tiles: &[Tile], x: Columns<'_>, spread: &mut Spread, acc: &mut [[f32; ROWS]]) {
+    match n_columns(tiles, &x, acc) {
+        0 => {}
+        1 => columns::<1>(kind, tiles, x, spread, acc),
+        2 => columns::<2>(kind, tiles, x, spread, acc),
+        _ => columns::<4>(kind, tiles, x, spread, acc),
     }
 }
 
-/// `N` columns, which share the loads of the tile.
+/// `N` columns, which all tiles share.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-fn columns<const N: usize>(kind: TileKind, tile: &Tile, x: Columns<'_>, acc: &mut [[f32; ROWS]]) {
-    let n_groups = tile.n_groups();
-    let q = x.q.as_chunks::<4>().0.chunks_exact(CHUNKS * N);
-    let scales = &x.scales.as_chunks::<N>().0[..n_groups];
-    let mut total = [_mm256_setzero_ps(); N];
-    for c in 0..N {
-        total[c] = load_rows(&acc[c]);
-    }
-    let mut sums = [_mm256_setzero_ps(); N];
-    for (g, (q, s)) in q.zip(scales).enumerate() {
-        let halves = halves::<N>(kind, tile, g, q, s);
-        if kind.int_scales {
-            add_int_scaled(kind, tile, g, halves, s, &mut sums);
-        } else {
-            add_scaled(kind, tile, g, halves, s, &mut total);
+fn columns<const N: usize>(
+    kind: TileKind,
+    tiles: &[Tile],
+    x: Columns<'_>,
+    spread: &mut Spread,
+    acc: &mut [[f32; ROWS]],
+) {
+    columns::spread::<N>(kind, x, spread);
+    for (tile, acc) in tiles.iter().zip(acc.chunks_exact_mut(N)) {
+        let spread = &spread.0[..tile.n_groups()];
+        let mut total = [_mm256_setzero_ps(); N];
+        for c in 0..N {
+            total[c] = load_rows(&acc[c]);
         }
-    }
-    finish(kind, tile, n_groups, x.scales, sums, &mut total);
-    for c in 0..N {
-        store_rows(&mut acc[c], total[c]);
+        let mut sums = [_mm256_setzero_ps(); N];
+        for (g, x) in spread.iter().enumerate() {
+            let halves = halves::<N>(kind, tile, g, x);
+            if kind.int_scales {
+                add_int_scaled(kind, tile, g, halves, x, &mut sums);
+            } else {
+                add_scaled(kind, tile, g, halves, x, &mut total);
+            }
+        }
+        finish::<N, _>(kind, tile, spread.len(), |g| &spread[g], sums, &mut total);
+        for c in 0..N {
+            store_rows(&mut acc[c], total[c]);
+        }
     }
 }
 
 /// `sum((v - offset) * q)` of both halves of group `g`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-fn halves<const N: usize>(
-    kind: TileKind,
-    tile: &Tile,
-    g: usize,
-    q: &[[i8; 4]],
-    s: &[GroupScale; N],
-) -> [[__m256i; N]; 2] {
+fn halves<const N: usize>(kind: TileKind, tile: &Tile, g: usize, x: &SpreadGroup) -> [[__m256i; N]; 2] {
     let (low, high) = (tile.v[g].as_chunks::<32>().0, tile.high[g].as_chunks::<32>().0);
-    let mut sums = [[_mm256_set1_epi32(0); N]; 2];
+    let mut sums = [[_mm256_setzero_si256(); N]; 2];
     for (half, sums) in sums.iter_mut().enumerate() {
-        for c in 0..N {
-            let lower = -i32::from(kind.offset) * i32::from(s[c].int[half]);
-            sums[c] = _mm256_set1_epi32(lower);
+        if kind.offset > 0 {
+            let lower = lower(kind.offset, [half == 0, half == 1]);
+            for c in 0..N {
+                sums[c] = _mm256_madd_epi16(lower, load_pairs(&x.int[c]));
+            }
         }
         for chunk in half * CHUNKS / 2..(half + 1) * CHUNKS / 2 {
             let mut v = load32(&low[chunk]);
@@ -89,8 +92,8 @@ fn halves<const N: usize>(
                 v = _mm256_or_si256(v, _mm256_slli_epi16::<4>(load32(&high[chunk])));
             }
             for c in 0..N {
-                let q = _mm256_set1_epi32(i32::from_ne_bytes(bytes(q[chunk * N + c])));
-                sums[c] = _mm256_dpbusd_avx_epi32(sums[c], v, q);
+                // SAFETY: this code is compiled for the same features and more.
+                sums[c] = _mm256_dpbusd_avx_epi32(sums[c], v, unsafe { x.q(chunk, c) });
             }
         }
     }
@@ -105,7 +108,7 @@ fn add_int_scaled<const N: usize>(
     tile: &Tile,
     g: usize,
     [low, high]: [[__m256i; N]; 2],
-    s: &[GroupScale; N],
+    x: &SpreadGroup,
     sums: &mut [__m256; N],
 ) {
     let scale = |half: usize| _mm256_srai_epi32::<16>(load_pairs(&tile.int_scale[g][half]));
@@ -119,7 +122,7 @@ fn add_int_scaled<const N: usize>(
         } else {
             _mm256_mullo_epi32(_mm256_add_epi32(low[c], high[c]), scale(0))
         };
-        sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(i), _mm256_set1_ps(s[c].d), sums[c]);
+        sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(i), load_rows(&x.d[c]), sums[c]);
     }
 }
 
@@ -131,12 +134,12 @@ fn add_scaled<const N: usize>(
     tile: &Tile,
     g: usize,
     [low, high]: [[__m256i; N]; 2],
-    s: &[GroupScale; N],
+    x: &SpreadGroup,
     acc: &mut [__m256; N],
 ) {
     let scale = |half: usize| load_rows(&tile.scale[g][half]);
     for c in 0..N {
-        let d = _mm256_set1_ps(s[c].d);
+        let d = load_rows(&x.d[c]);
         if kind.halves {
             let factor = _mm256_mul_ps(scale(0), d);
             acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(low[c]), factor, acc[c]);
@@ -148,6 +151,6 @@ fn add_scaled<const N: usize>(
         }
     }
     if kind.mins == Minima::Float {
-        add_min(&tile.min[g], s, acc);
+        add_min::<N, _>(&tile.min[g], x, acc);
     }
 }

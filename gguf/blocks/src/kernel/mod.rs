@@ -7,7 +7,7 @@
 //! In each group of 32 columns a weight is `s * (v - offset) - m` with a small integer `v`; [`TileKind`] says which
 //! parts a type has. A type supplies the unpacking of eight rows; the loops over it are written once for each level:
 //! [`IntKernel::dot`] multiplies with one column as it unpacks, and [`IntKernel::multiply`] takes up to
-//! [`MAX_COLUMNS`] columns against a [`Tile`] that [`IntKernel::unpack`] filled. What they compute is, for one row and
+//! [`MAX_COLUMNS`] columns against some [`Tile`]s that [`IntKernel::unpack`] filled. What they compute is, for one row and
 //! one column, in this order, with `d` and `sum` those of the column's group:
 //!
 //! - types with integer scales, whose tile is one super-block with the units `D` and `M`: `t = 0`; for each group
@@ -36,11 +36,9 @@ use zerocopy::FromBytes;
 
 use crate::activation::GroupScale;
 use crate::rows::Stored;
-use crate::tile::{GROUP, MAX_COLS, Panel, ROWS, Tile, TileKind};
+pub use crate::tile::MAX_COLUMNS;
+use crate::tile::{GROUP, MAX_COLS, Panel, ROWS, Spread, Tile, TileKind};
 use crate::{Cpu, Level};
-
-/// Columns that [`IntKernel::multiply`] takes at once, at most: 1, 2 or this many.
-pub const MAX_COLUMNS: usize = 4;
 
 /// Quantized columns that are multiplied together.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +58,9 @@ pub type UnpackTile = fn(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Til
 /// as the rows have, or fewer.
 pub type Dot = fn(rows: [&[u8]; ROWS], ahead: &[u8], x: Columns<'_>, tile: &mut Tile, acc: &mut [f32; ROWS]);
 
-/// `acc[c][r] += tile row r . column c` over the groups of the tile; `x` holds just these, of `acc.len()` columns.
-pub type Multiply = fn(tile: &Tile, x: Columns<'_>, acc: &mut [[f32; ROWS]]);
+/// `acc[t * n + c][r] += row r of tile t . column c` over the groups of the tiles, which are the same of other rows; `x`
+/// holds just these, of `n` columns: 1, 2 or [`MAX_COLUMNS`]. What is in `spread` before and after has no meaning.
+pub type Multiply = fn(tiles: &[Tile], x: Columns<'_>, spread: &mut Spread, acc: &mut [[f32; ROWS]]);
 
 /// Unpacks columns `first_col .. first_col + panel.n_cols()` of 8 rows into `panel`. `rows[i]` is the whole
 /// stored row `i`; a short last panel repeats its last row.
@@ -84,7 +83,7 @@ pub struct IntKernel {
     pub unpack: UnpackTile,
     /// Whole rows with one column.
     pub dot: Dot,
-    /// A tile with some columns.
+    /// Tiles with some columns.
     pub multiply: Multiply,
 }
 
@@ -200,13 +199,6 @@ fn blocks<B: IntBlock>(rows: [&[u8]; ROWS], first_group: usize, n_groups: usize)
     })
 }
 
-/// Block `i` of each row.
-// Closures of functions with target features do not end up inside `map`, so those call this.
-#[inline]
-fn nth<B>(rows: [&[B]; ROWS], i: usize) -> [&B; ROWS] {
-    each(rows, |row| &row[i])
-}
-
 /// Unpacks a float type of `N` bytes a value: the portable kernel of those.
 pub(crate) fn unpack_floats<const N: usize>(
     rows: [&[u8]; ROWS],
@@ -249,7 +241,36 @@ pub(crate) fn dot_floats<const N: usize>(
     }
 }
 
-/// The groups of columns that a kernel works on; the check of all lengths is here.
+/// Multiplies tile after tile, with as many columns as there are sums for each.
+fn each_tile(
+    tiles: &[Tile],
+    x: Columns<'_>,
+    acc: &mut [[f32; ROWS]],
+    multiply: impl Fn(&Tile, Columns<'_>, &mut [[f32; ROWS]]),
+) {
+    let n = n_columns(tiles, &x, acc);
+    for (tile, acc) in tiles.iter().zip(acc.chunks_exact_mut(n)) {
+        multiply(tile, x, acc);
+    }
+}
+
+/// How many columns there are; the check of all lengths in front of products of tiles is here.
+#[inline]
+fn n_columns(tiles: &[Tile], x: &Columns<'_>, acc: &[[f32; ROWS]]) -> usize {
+    let n = acc.len() / tiles.len().max(1);
+    assert!(
+        n * tiles.len() == acc.len(),
+        "{} sums for {} tiles",
+        acc.len(),
+        tiles.len()
+    );
+    for tile in tiles {
+        check_columns(x, tile.n_groups(), n);
+    }
+    n
+}
+
+/// The check of the lengths of `n` columns of some groups.
 fn check_columns(x: &Columns<'_>, n_groups: usize, n: usize) {
     assert!(
         matches!(n, 1 | 2 | MAX_COLUMNS),

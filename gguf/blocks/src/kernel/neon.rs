@@ -12,7 +12,7 @@ use std::arch::aarch64::{
     vshlq_n_u8, vshrq_n_s32, vst1q_f32,
 };
 
-use super::{Columns, IntBlock, IntKernel, Multiply, check_columns, portable};
+use super::{Columns, IntBlock, IntKernel, check_columns, each_tile, portable};
 use crate::activation::GroupScale;
 use crate::tile::{GROUP, Minima, ROWS, Tile, TileKind};
 
@@ -28,15 +28,15 @@ const MIDDLE: u8 = 128;
 /// The kernels of a type.
 pub(super) fn kernel<B: IntBlock>() -> IntKernel {
     IntKernel {
-        dot: |rows, _, x, tile, acc| portable::dot::<B>(rows, x, tile, acc, products::<B>()),
-        multiply: products::<B>(),
+        dot: |rows, _, x, tile, acc| portable::dot::<B>(rows, x, tile, acc, products::<B>),
+        multiply: |tiles, x, _, acc| each_tile(tiles, x, acc, products::<B>),
         ..portable::kernel::<B>()
     }
 }
 
-fn products<B: IntBlock>() -> Multiply {
-    // SAFETY: `super::kernel` hands this out for a `Cpu` that has the level.
-    |tile, x, acc| unsafe { multiply(const { B::KIND }, tile, x, acc) }
+fn products<B: IntBlock>(tile: &Tile, x: Columns<'_>, acc: &mut [[f32; ROWS]]) {
+    // SAFETY: `kernel` hands this out, which `super::kernel` calls for a `Cpu` that has the level.
+    unsafe { multiply(const { B::KIND }, tile, x, acc) }
 }
 
 #[target_feature(enable = "neon,dotprod")]

@@ -1,6 +1,6 @@
 //! Integer products in plain Rust, for any block.
 
-use super::{Columns, Group, IntBlock, IntKernel, Mins, Multiply, Scales, blocks, check_columns};
+use super::{Columns, Group, IntBlock, IntKernel, Mins, Scales, blocks, check_columns, each_tile};
 use crate::activation::GroupScale;
 use crate::tile::{GROUP, HALF, MAX_GROUPS, Minima, ROWS, Tile, TileKind};
 
@@ -12,7 +12,7 @@ pub(super) fn kernel<B: IntBlock>() -> IntKernel {
         dot: |rows, _, x, tile, acc| {
             dot::<B>(rows, x, tile, acc, |tile, x, acc| multiply(B::KIND, tile, x, acc));
         },
-        multiply: |tile, x, acc| multiply(B::KIND, tile, x, acc),
+        multiply: |tiles, x, _, acc| each_tile(tiles, x, acc, |tile, x, acc| multiply(B::KIND, tile, x, acc)),
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) fn dot<B: IntBlock>(
     x: Columns<'_>,
     tile: &mut Tile,
     acc: &mut [f32; ROWS],
-    multiply: Multiply,
+    multiply: fn(&Tile, Columns<'_>, &mut [[f32; ROWS]]),
 ) {
     let n_groups = x.scales.len();
     for first in (0..n_groups).step_by(MAX_GROUPS) {

@@ -5,7 +5,7 @@ use super::{Columns, IntKernel, Kernel, MAX_COLUMNS};
 use crate::activation::{GroupScale, quantize};
 use crate::registry;
 use crate::test_random::Random;
-use crate::tile::{GROUP, HALF, MAX_GROUPS, Minima, Panel, ROWS, Tile};
+use crate::tile::{GROUP, HALF, MAX_GROUPS, Minima, Panel, ROWS, Spread, Tile};
 use crate::{Cpu, Format, Level};
 
 /// Types that have kernels of their own.
@@ -202,13 +202,14 @@ impl Quantized {
 
 /// Tile after tile.
 fn by_tiles(kernel: &IntKernel, rows: [&[u8]; ROWS], x: &Quantized) -> Vec<[f32; ROWS]> {
-    let (mut tile, mut acc) = (Tile::new(), vec![[0.5; ROWS]; x.n]);
+    let (mut tile, mut spread, mut acc) = (Tile::new(), Spread::new(), vec![[0.5; ROWS]; x.n]);
     let n_groups = x.scales.len() / x.n;
     for first in (0..n_groups).step_by(MAX_GROUPS) {
         let n = MAX_GROUPS.min(n_groups - first);
         tile.set_groups(n);
         (kernel.unpack)(rows, first, &mut tile);
-        (kernel.multiply)(&tile, x.groups(first..first + n), &mut acc);
+        let tiles = std::slice::from_ref(&*tile);
+        (kernel.multiply)(tiles, x.groups(first..first + n), &mut spread, &mut acc);
     }
     acc
 }

@@ -44,7 +44,8 @@ fn multiply(kernel: &IntKernel, rows: [&[u8]; ROWS], x: &Quantized, at: At) -> V
         let columns = x.groups(first..first + n);
         let (q, scales) = (at.put(columns.q), at.put(columns.scales));
         let (q, scales) = (q.slice(), scales.slice());
-        (kernel.multiply)(tile, Columns { q, scales }, acc.slice_mut());
+        let tiles = std::slice::from_ref(&*tile);
+        (kernel.multiply)(tiles, Columns { q, scales }, &mut Spread::new(), acc.slice_mut());
     }
     acc.slice().to_vec()
 }

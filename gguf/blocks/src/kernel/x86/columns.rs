@@ -1,0 +1,430 @@
+//! Products of groups with columns.
+//!
+//! Where many tiles meet the same columns, these are spread first: each four bytes of a column are stored eight times,
+//! once for each row of a tile, and each of its scales too. So a product takes them from memory with the instruction
+//! that multiplies, and no instruction of its own has to broadcast them for every tile.
+
+#![expect(unsafe_code, reason = "loads and stores through references, and marks in assembly")]
+
+use std::arch::x86_64::{
+    __m256, __m256i, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_cvtepi32_ps,
+    _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
+    _mm256_mul_ps, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps,
+    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi16, _mm256_storeu_si256,
+};
+
+use crate::activation::GroupScale;
+use crate::kernel::Columns;
+use crate::tile::{GROUP, Minima, ROWS, Spread, SpreadGroup, Tile, TileKind};
+use crate::x86::{load_rows, load32, store_rows};
+
+/// Chunks of four columns in a group.
+pub(in crate::kernel) const CHUNKS: usize = GROUP / 4;
+
+/// Chunks that are written out together.
+const PART: usize = 4;
+
+/// The columns of a group.
+pub(in crate::kernel) trait GroupColumns: Copy {
+    /// Whether the values of the rows come straight from unpacking; those of wide kinds are signed then.
+    const DOT: bool;
+
+    /// Values `4 * chunk ..` of column `c`, for each row.
+    ///
+    /// # Safety
+    /// The machine has AVX2, FMA and F16C; so for all of these.
+    unsafe fn q(self, chunk: usize, c: usize) -> __m256i;
+
+    /// The scale of column `c`.
+    unsafe fn d(self, c: usize) -> __m256;
+
+    /// The sum of column `c`.
+    unsafe fn sum(self, c: usize) -> __m256;
+
+    /// The whole sums of both halves of column `c`.
+    unsafe fn int(self, c: usize) -> __m256i;
+}
+
+/// A single column as it lies in memory.
+#[derive(Clone, Copy)]
+pub(super) struct Single<'a> {
+    pub(super) q: &'a [i8; GROUP],
+    pub(super) s: &'a GroupScale,
+}
+
+impl GroupColumns for Single<'_> {
+    const DOT: bool = true;
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn q(self, chunk: usize, _: usize) -> __m256i {
+        dword(self.q.as_chunks::<4>().0[chunk])
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn d(self, _: usize) -> __m256 {
+        _mm256_set1_ps(self.s.d)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn sum(self, _: usize) -> __m256 {
+        _mm256_set1_ps(self.s.sum)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn int(self, _: usize) -> __m256i {
+        pair(self.s.int)
+    }
+}
+
+impl GroupColumns for &SpreadGroup {
+    const DOT: bool = false;
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn q(self, chunk: usize, c: usize) -> __m256i {
+        // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
+        unsafe { _mm256_loadu_si256(self.q[chunk][c].as_ptr().cast()) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn d(self, c: usize) -> __m256 {
+        load_rows(&self.d[c])
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn sum(self, c: usize) -> __m256 {
+        load_rows(&self.sum[c])
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn int(self, c: usize) -> __m256i {
+        load_pairs(&self.int[c])
+    }
+}
+
+/// Spreads the groups of `N` columns; what `kind` does not need is left as it was.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(in crate::kernel) fn spread<const N: usize>(kind: TileKind, x: Columns<'_>, spread: &mut Spread) {
+    let q = x.q.as_chunks::<4>().0.chunks_exact(CHUNKS * N);
+    let scales = x.scales.as_chunks::<N>().0;
+    for ((group, q), s) in spread.0.iter_mut().zip(q).zip(scales) {
+        for chunk in 0..CHUNKS {
+            for c in 0..N {
+                let v = dword(q[chunk * N + c]);
+                // SAFETY: the reference is to 32 writable bytes, and the store needs no alignment.
+                unsafe { _mm256_storeu_si256(group.q[chunk][c].as_mut_ptr().cast(), v) };
+            }
+        }
+        for (c, s) in s.iter().enumerate() {
+            store_rows(&mut group.d[c], _mm256_set1_ps(s.d));
+            if kind.mins == Minima::Float {
+                store_rows(&mut group.sum[c], _mm256_set1_ps(s.sum));
+            }
+            if kind.offset > 0 || kind.mins == Minima::Int {
+                group.int[c] = [s.int; ROWS];
+            }
+        }
+    }
+}
+
+/// The product of a tile with `N` columns that are spread.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn multiply<B: HasKind, const N: usize>(tile: &Tile, spread: &Spread, acc: &mut [[f32; ROWS]]) {
+    let spread = &spread.0[..tile.n_groups()];
+    // No closures over arrays here: the standard library's functions that would call them are not compiled for AVX2.
+    let mut total = [_mm256_setzero_ps(); N];
+    for c in 0..N {
+        total[c] = load_rows(&acc[c]);
+    }
+    let mut sums = if B::KIND.int_scales {
+        [_mm256_setzero_ps(); N]
+    } else {
+        total
+    };
+    for (g, x) in spread.iter().enumerate() {
+        let g = opaque(g);
+        let v = tile.v[g].as_chunks::<32>().0;
+        add_group::<B, N, _>(tile, g, |chunk| load32(&v[chunk]), x, &mut sums);
+    }
+    if !B::KIND.int_scales {
+        total = sums;
+    }
+    finish::<N, _>(const { B::KIND }, tile, spread.len(), |g| &spread[g], sums, &mut total);
+    for c in 0..N {
+        store_rows(&mut acc[c], total[c]);
+    }
+}
+
+/// A block type, for its kind.
+pub(super) trait HasKind {
+    const KIND: TileKind;
+}
+
+impl<B: crate::kernel::IntBlock> HasKind for B {
+    const KIND: TileKind = B::KIND;
+}
+
+/// Adds group `g` with `N` columns to the sums.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn add_group<B: HasKind, const N: usize, X: GroupColumns>(
+    tile: &Tile,
+    g: usize,
+    v: impl Fn(usize) -> __m256i,
+    x: X,
+    sums: &mut [__m256; N],
+) {
+    let kind = const { B::KIND };
+    let lowered = kind.offset > 0 && !(X::DOT && kind.wide());
+    let high = tile.high[g].as_chunks::<32>().0;
+    let high = |chunk: usize| load32(&high[chunk]);
+    if kind.int_scales {
+        let mut ints = [_mm256_setzero_si256(); N];
+        if kind.halves {
+            for half in 0..2 {
+                let scale = load_pairs(&tile.int_scale[g][half]);
+                ints = add_chunks::<B, N, X>(4 * half, 4, &v, &high, x, scale, ints);
+            }
+        } else {
+            let scale = load_pairs(&tile.int_scale[g][0]);
+            ints = add_chunks::<B, N, X>(0, 8, &v, &high, x, scale, ints);
+        }
+        if lowered {
+            add_lower::<N, X>(load_pairs(&tile.lower[g]), x, &mut ints);
+        }
+        for c in 0..N {
+            // SAFETY: this code is compiled for the same features; so below.
+            sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[c]), unsafe { x.d(c) }, sums[c]);
+        }
+        return;
+    }
+    let n = if kind.halves { 4 } else { 8 };
+    for half in 0..CHUNKS / n {
+        let ones = _mm256_set1_epi16(1);
+        let mut ints = [_mm256_setzero_si256(); N];
+        ints = add_chunks::<B, N, X>(half * n, n, &v, &high, x, ones, ints);
+        if lowered {
+            let lower = lower(kind.offset, [half == 0, half == 1 || !kind.halves]);
+            add_lower::<N, X>(lower, x, &mut ints);
+        }
+        let scale = load_rows(&tile.scale[g][half]);
+        for c in 0..N {
+            // SAFETY: as above.
+            let factor = _mm256_mul_ps(scale, unsafe { x.d(c) });
+            sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[c]), factor, sums[c]);
+        }
+    }
+    if kind.mins == Minima::Float {
+        add_min::<N, X>(&tile.min[g], x, sums);
+    }
+}
+
+/// What sums of both halves are multiplied with for values to be lowered by `offset` in some of these.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(in crate::kernel) fn lower(offset: u8, halves: [bool; 2]) -> __m256i {
+    let offset = -i16::from(offset);
+    pair([i16::from(halves[0]) * offset, i16::from(halves[1]) * offset])
+}
+
+/// Adds `lower` times the sums of both halves.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_lower<const N: usize, X: GroupColumns>(lower: __m256i, x: X, ints: &mut [__m256i; N]) {
+    for c in 0..N {
+        // SAFETY: this code is compiled for the same features.
+        ints[c] = _mm256_add_epi32(ints[c], _mm256_madd_epi16(lower, unsafe { x.int(c) }));
+    }
+}
+
+/// Takes the minima of a group from the sums.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(in crate::kernel) fn add_min<const N: usize, X: GroupColumns>(
+    min: &[f32; ROWS],
+    x: X,
+    sums: &mut [__m256; N],
+) {
+    let min = load_rows(min);
+    for c in 0..N {
+        // SAFETY: this code is compiled for the same features.
+        sums[c] = _mm256_fnmadd_ps(min, unsafe { x.sum(c) }, sums[c]);
+    }
+}
+
+/// Adds `scale * sum(v * q)` over the `n` chunks from `first` on.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_chunks<B: HasKind, const N: usize, X: GroupColumns>(
+    first: usize,
+    n: usize,
+    v: &impl Fn(usize) -> __m256i,
+    high: &impl Fn(usize) -> __m256i,
+    x: X,
+    scale: __m256i,
+    mut ints: [__m256i; N],
+) -> [__m256i; N] {
+    let split = B::KIND.wide() && !X::DOT;
+    let steps = const { steps(B::KIND, X::DOT) }.min(n);
+    for start in (first..first + n).step_by(steps) {
+        let mut words = [[_mm256_setzero_si256(); N]; 2];
+        // In parts that the compiler writes out.
+        for part in (start..start + steps).step_by(PART) {
+            for chunk in part..part + PART.min(steps) {
+                let v = [v(chunk), if split { high(chunk) } else { _mm256_setzero_si256() }];
+                add_products::<B, N, X>(v, chunk, x, &mut words);
+            }
+        }
+        for c in 0..N {
+            ints[c] = _mm256_add_epi32(ints[c], _mm256_madd_epi16(words[0][c], scale));
+            if split {
+                let sum = _mm256_madd_epi16(words[1][c], _mm256_slli_epi16::<4>(scale));
+                ints[c] = _mm256_add_epi32(ints[c], sum);
+            }
+            pin::<N>(&mut ints[c]);
+        }
+    }
+    ints
+}
+
+/// Adds the products of a chunk to sums in 16 bits; of wide kinds, those of the low and of the high four bits.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_products<B: HasKind, const N: usize, X: GroupColumns>(
+    [v, high]: [__m256i; 2],
+    chunk: usize,
+    x: X,
+    words: &mut [[__m256i; N]; 2],
+) {
+    for c in 0..N {
+        // SAFETY: this code is compiled for the same features.
+        let q = unsafe { x.q(chunk, c) };
+        let product = if B::KIND.wide() && X::DOT {
+            // |v| * (q with the sign of v); |v| <= 128 and |q| <= 127 do not saturate.
+            _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(q, v))
+        } else {
+            _mm256_maddubs_epi16(v, q)
+        };
+        words[0][c] = _mm256_add_epi16(words[0][c], product);
+        pin::<N>(&mut words[0][c]);
+        if B::KIND.wide() && !X::DOT {
+            words[1][c] = _mm256_add_epi16(words[1][c], _mm256_maddubs_epi16(high, q));
+            pin::<N>(&mut words[1][c]);
+        }
+    }
+}
+
+/// A number that the compiler knows nothing about: else it would write the loop over groups out eight times, which is
+/// no faster and takes long to compile for every type.
+#[inline]
+fn opaque(mut n: usize) -> usize {
+    // SAFETY: no instruction is in it.
+    unsafe { std::arch::asm!("/* {0} */", inout(reg) n, options(nomem, nostack, preserves_flags, pure)) };
+    n
+}
+
+/// Keeps the order of chunks: of several columns the compiler would take one after the other, and add sums in pairs, with
+/// more registers than there are.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn pin<const N: usize>(v: &mut __m256i) {
+    if N == 1 {
+        return;
+    }
+    // SAFETY: no instruction is in it.
+    unsafe {
+        std::arch::asm!(
+            "/* {0} */",
+            inout(ymm_reg) * v,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+}
+
+/// Ends a super-block of integer scales: their unit, and minima. `x` gives the columns of each of its `n_groups` groups.
+// Not an iterator: the standard library's functions around one are not compiled for AVX2.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(in crate::kernel) fn finish<const N: usize, X: GroupColumns>(
+    kind: TileKind,
+    tile: &Tile,
+    n_groups: usize,
+    x: impl Fn(usize) -> X,
+    sums: [__m256; N],
+    acc: &mut [__m256; N],
+) {
+    if !kind.int_scales {
+        return;
+    }
+    let unit = load_rows(&tile.unit);
+    for c in 0..N {
+        acc[c] = _mm256_fmadd_ps(unit, sums[c], acc[c]);
+    }
+    match kind.mins {
+        Minima::None => {}
+        Minima::Float => {
+            for (g, min) in tile.min[..n_groups].iter().enumerate() {
+                add_min::<N, X>(min, x(g), acc);
+            }
+        }
+        Minima::Int => {
+            let mut sums = [_mm256_setzero_ps(); N];
+            for (g, min) in tile.int_min[..n_groups].iter().enumerate() {
+                let (min, x) = (load_pairs(min), x(g));
+                for c in 0..N {
+                    // SAFETY: this code is compiled for the same features.
+                    let (int, d) = unsafe { (x.int(c), x.d(c)) };
+                    sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(min, int)), d, sums[c]);
+                }
+            }
+            let unit = load_rows(&tile.min_unit);
+            for c in 0..N {
+                acc[c] = _mm256_fnmadd_ps(unit, sums[c], acc[c]);
+            }
+        }
+    }
+}
+
+/// Chunks whose products, added in pairs, can be added in 16 bits: a power of two. `signed` are those of wide kinds in
+/// products with one column.
+const fn steps(kind: TileKind, signed: bool) -> usize {
+    let max = match (kind.wide(), signed) {
+        (true, true) => 128,
+        (true, false) => 15,
+        (false, _) => kind.max as usize,
+    };
+    match i16::MAX as usize / (2 * 127 * max) {
+        0 => 1,
+        8.. => 8,
+        n => 1 << n.ilog2(),
+    }
+}
+
+/// Four numbers, for each row.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dword([a, b, c, d]: [i8; 4]) -> __m256i {
+    _mm256_set1_epi32(i32::from_ne_bytes([a as u8, b as u8, c as u8, d as u8]))
+}
+
+/// Two small numbers, for each row.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(in crate::kernel) fn pair([low, high]: [i16; 2]) -> __m256i {
+    _mm256_set1_epi32(i32::from(high) << 16 | i32::from(low as u16))
+}
+
+/// Loads two small numbers for each row.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(in crate::kernel) fn load_pairs(rows: &[[i16; 2]; ROWS]) -> __m256i {
+    // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
+    unsafe { _mm256_loadu_si256(rows.as_ptr().cast()) }
+}
