@@ -33,8 +33,7 @@ pub enum Minima {
 /// What the numbers of a type's tiles look like. Parts that a kind does not have are not filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileKind {
-    /// The largest `v`; kernels choose how far they can add in 16 bits from it. Values above 127 lie in the tile as
-    /// two times four bits, because products of whole bytes do not fit.
+    /// The largest `v`; kernels choose how far they can add in 16 bits from it.
     pub max: u8,
     /// What values are to be lowered by.
     pub offset: u8,
@@ -47,7 +46,7 @@ pub struct TileKind {
 }
 
 impl TileKind {
-    /// Whether values lie in the tile as two times four bits.
+    /// Whether there are values above 127: two of their products do not fit into 16 bits.
     pub const fn wide(&self) -> bool {
         self.max > 127
     }
@@ -57,10 +56,8 @@ impl TileKind {
 #[repr(C, align(64))]
 #[derive(Clone, Debug)]
 pub struct Tile {
-    /// Values, or their low four bits: see the module's text for the order.
+    /// Values: see the module's text for the order.
     pub v: [[u8; GROUP * ROWS]; MAX_GROUPS],
-    /// The high four bits of values of wide kinds.
-    pub high: [[u8; GROUP * ROWS]; MAX_GROUPS],
     /// Float scales: `[group][half][row]`.
     pub scale: [[[f32; ROWS]; 2]; MAX_GROUPS],
     /// Integer scales: `[group][half][row]`, each twice, as pairs of 16 bits are multiplied with them.
@@ -84,7 +81,6 @@ impl Tile {
     pub fn new() -> Box<Self> {
         Box::new(Self {
             v: [[0; GROUP * ROWS]; MAX_GROUPS],
-            high: [[0; GROUP * ROWS]; MAX_GROUPS],
             scale: [[[0.0; ROWS]; 2]; MAX_GROUPS],
             int_scale: [[[[0; 2]; ROWS]; 2]; MAX_GROUPS],
             lower: [[[0; 2]; ROWS]; MAX_GROUPS],
@@ -108,15 +104,9 @@ impl Tile {
     }
 
     /// Stores one row's group of values.
-    pub(crate) fn set_values(&mut self, kind: TileKind, group: usize, row: usize, v: &[u8; GROUP]) {
+    pub(crate) fn set_values(&mut self, group: usize, row: usize, v: &[u8; GROUP]) {
         for (chunk, four) in v.as_chunks::<4>().0.iter().enumerate() {
-            let at = (chunk * ROWS + row) * 4;
-            let (low, high) = (&mut self.v[group][at..at + 4], &mut self.high[group][at..at + 4]);
-            low.copy_from_slice(four);
-            if kind.wide() {
-                high.copy_from_slice(&four.map(|v| v >> 4));
-                low.copy_from_slice(&four.map(|v| v & 15));
-            }
+            self.v[group][(chunk * ROWS + row) * 4..][..4].copy_from_slice(four);
         }
     }
 
@@ -149,12 +139,16 @@ impl Default for Spread {
 
 /// A group of some columns with each number as often as a tile has rows. Parts that a type does not need are not filled.
 // Of no use where no level spreads columns.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "levels of x86 use it"))]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "levels of x86 use it")
+)]
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpreadGroup {
-    /// The values of each four rows of each column: `[chunk][column][row of the tile]`.
-    pub(crate) q: [[[[i8; 4]; ROWS]; MAX_COLUMNS]; GROUP / 4],
+    /// The values of each four rows of each column: `[chunk][column][row of the tile]`. For wide kinds in 16 bits, where
+    /// a chunk is first the even two of four rows and then the odd ones.
+    pub(crate) q: [[[[u8; 4]; ROWS]; MAX_COLUMNS]; GROUP / 2],
     /// Scales: `[column][row of the tile]`.
     pub(crate) d: [[f32; ROWS]; MAX_COLUMNS],
     /// Sums: `[column][row of the tile]`.
@@ -165,7 +159,7 @@ pub(crate) struct SpreadGroup {
 
 impl SpreadGroup {
     const EMPTY: Self = Self {
-        q: [[[[0; 4]; ROWS]; MAX_COLUMNS]; GROUP / 4],
+        q: [[[[0; 4]; ROWS]; MAX_COLUMNS]; GROUP / 2],
         d: [[0.0; ROWS]; MAX_COLUMNS],
         sum: [[0.0; ROWS]; MAX_COLUMNS],
         int: [[[0; 2]; ROWS]; MAX_COLUMNS],

@@ -13,19 +13,20 @@
 )]
 
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _mm_add_epi32, _mm_cvtsi64_si128, _mm_cvtsi128_si32, _mm_extract_epi32,
-    _mm_hadd_epi32, _mm_loadu_si128, _mm_max_epi32, _mm_setr_epi16, _mm_setr_epi32, _mm_shuffle_epi32,
-    _mm256_add_epi8, _mm256_add_epi32, _mm256_and_si256, _mm256_blend_epi16, _mm256_broadcastsi128_si256,
-    _mm256_castps_si256, _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtph_ps,
-    _mm256_cvtps_epi32, _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_hadd_epi32, _mm256_loadu_ps,
-    _mm256_loadu_si256, _mm256_max_epi32, _mm256_mul_ps, _mm256_or_si256, _mm256_packs_epi16,
-    _mm256_packs_epi32, _mm256_packus_epi32, _mm256_permute2x128_si256, _mm256_permute4x64_epi64,
+    __m128i, __m256, __m256i, _MM_HINT_T0, _mm_add_epi32, _mm_cvtsi64_si128, _mm_cvtsi128_si32,
+    _mm_extract_epi32, _mm_hadd_epi32, _mm_loadu_si128, _mm_max_epi32, _mm_prefetch, _mm_setr_epi16,
+    _mm_setr_epi32, _mm_shuffle_epi32, _mm256_add_epi8, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256,
+    _mm256_blend_epi16, _mm256_broadcastsi128_si256, _mm256_castpd_ps, _mm256_castps_pd, _mm256_castps_si256,
+    _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_cvtps_epi32,
+    _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_hadd_epi32, _mm256_loadu_ps, _mm256_loadu_si256,
+    _mm256_max_epi32, _mm256_mul_ps, _mm256_or_si256, _mm256_packs_epi16, _mm256_packs_epi32,
+    _mm256_packus_epi32, _mm256_permute2f128_ps, _mm256_permute2x128_si256, _mm256_permute4x64_epi64,
     _mm256_permutevar8x32_epi32, _mm256_set_epi64x, _mm256_set_m128i, _mm256_set1_epi8, _mm256_set1_epi32,
     _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_setzero_ps,
-    _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_srai_epi16, _mm256_srl_epi16, _mm256_srl_epi32,
-    _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_epi8,
-    _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
-    _mm256_xor_si256,
+    _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_sll_epi16, _mm256_srai_epi16, _mm256_srl_epi16,
+    _mm256_srl_epi32, _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
+    _mm256_sub_epi8, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpackhi_pd, _mm256_unpacklo_epi32,
+    _mm256_unpacklo_epi64, _mm256_unpacklo_pd, _mm256_xor_si256,
 };
 
 use crate::activation::{GROUP, GroupScale, quantize_with};
@@ -396,51 +397,89 @@ pub(crate) fn unpack_eights<const N: usize, const BYTES: usize>(
     }
 }
 
-/// The product of a float type of `N` bytes a value with one column, as [`crate::kernel::FloatDot`] says. Two rows at a
-/// time, so that memory is read almost in its order.
+/// The product of a float type of `N` bytes a value with one column, as [`crate::kernel::FloatDot`] says.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn dot_eights<const N: usize, const BYTES: usize>(
     rows: [&[u8]; ROWS],
+    ahead: &[u8],
     x: &[f32],
     acc: &mut [f32; ROWS],
     value: impl Fn([u8; N]) -> f32,
     eight: impl Fn(&[u8; BYTES]) -> __m256,
 ) {
     const { assert!(SUMS * N == BYTES) };
-    for (rows, acc) in rows.as_chunks::<2>().0.iter().zip(acc.as_chunks_mut::<2>().0) {
-        let rows = [&rows[0][..x.len() * N], &rows[1][..x.len() * N]];
-        for (at, x) in x.chunks(MAX_COLS).enumerate() {
-            let bytes = at * MAX_COLS * N..at * MAX_COLS * N + x.len() * N;
-            let (first, first_rest) = rows[0][bytes.clone()].as_chunks::<BYTES>();
-            let (second, second_rest) = rows[1][bytes].as_chunks::<BYTES>();
-            let (eights, rest) = x.as_chunks::<SUMS>();
-            let mut sums = [_mm256_setzero_ps(); 2];
-            for ((x, first), second) in eights.iter().zip(first).zip(second) {
-                let x = load_rows(x);
-                sums[0] = _mm256_fmadd_ps(eight(first), x, sums[0]);
-                sums[1] = _mm256_fmadd_ps(eight(second), x, sums[1]);
-            }
-            if !rest.is_empty() {
-                let mut last = [[0.0; SUMS]; 3];
-                last[0][..rest.len()].copy_from_slice(rest);
-                for (row, bytes) in [first_rest, second_rest].into_iter().enumerate() {
-                    for (last, bytes) in last[row + 1].iter_mut().zip(bytes.as_chunks::<N>().0) {
-                        *last = value(*bytes);
-                    }
-                }
-                let x = load_rows(&last[0]);
-                sums[0] = _mm256_fmadd_ps(load_rows(&last[1]), x, sums[0]);
-                sums[1] = _mm256_fmadd_ps(load_rows(&last[2]), x, sums[1]);
-            }
-            for (acc, sums) in acc.iter_mut().zip(sums) {
-                let mut lanes = [0.0; SUMS];
-                store_rows(&mut lanes, sums);
-                let [a, b, c, d, e, f, g, h] = lanes;
-                *acc += ((a + e) + (c + g)) + ((b + f) + (d + h));
+    let rows = each(rows, |row| &row[..x.len() * N]);
+    let mut ahead = if ahead.is_empty() { rows[0] } else { ahead }.as_ptr();
+    let mut total = load_rows(acc);
+    for (part, x) in x.chunks(MAX_COLS).enumerate() {
+        let first = part * MAX_COLS;
+        let (eights, rest) = x.as_chunks::<SUMS>();
+        let mut sums = [_mm256_setzero_ps(); ROWS];
+        for (i, x) in eights.iter().enumerate() {
+            ahead = prefetch_next(ahead, BYTES);
+            let x = load_rows(x);
+            for r in 0..ROWS {
+                // SAFETY: a row has as many values as the whole of `x`, which has these eight.
+                let w = unsafe { &*rows[r].as_ptr().add((first + i * SUMS) * N).cast() };
+                sums[r] = _mm256_fmadd_ps(eight(w), x, sums[r]);
             }
         }
+        if !rest.is_empty() {
+            let mut last = [0.0; SUMS];
+            last[..rest.len()].copy_from_slice(rest);
+            let x = load_rows(&last);
+            for r in 0..ROWS {
+                let bytes = rows[r][(first + eights.len() * SUMS) * N..].as_chunks::<N>().0;
+                let mut last = [0.0; SUMS];
+                for (last, bytes) in last.iter_mut().zip(&bytes[..rest.len()]) {
+                    *last = value(*bytes);
+                }
+                sums[r] = _mm256_fmadd_ps(load_rows(&last), x, sums[r]);
+            }
+        }
+        total = _mm256_add_ps(total, totals(sums));
     }
+    store_rows(acc, total);
+}
+
+/// `((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))` of the sums of each row.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn totals(sums: [__m256; ROWS]) -> __m256 {
+    // The four sums of row `i` in the low half, those of row `i + 4` in the high one.
+    let four = |i: usize| {
+        let low = _mm256_permute2f128_ps::<0x20>(sums[i], sums[i + 4]);
+        _mm256_add_ps(low, _mm256_permute2f128_ps::<0x31>(sums[i], sums[i + 4]))
+    };
+    // The two of row `i`, then those of the next.
+    let two = |i: usize| {
+        let (a, b) = (_mm256_castps_pd(four(i)), _mm256_castps_pd(four(i + 1)));
+        let (low, high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+        _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high))
+    };
+    let (a, b) = (two(0), two(2));
+    _mm256_add_ps(
+        _mm256_shuffle_ps::<0b10_00_10_00>(a, b),
+        _mm256_shuffle_ps::<0b11_01_11_01>(a, b),
+    )
+}
+
+/// Bytes of a line of the caches.
+const LINE: usize = 64;
+
+/// Asks the caches for what a part of `n_bytes` of each row will be followed by; where the next part begins.
+///
+/// What is read side by side is not foreseen by the machine, and asked for in larger parts it would not come in time.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+pub(crate) fn prefetch_next(ahead: *const u8, n_bytes: usize) -> *const u8 {
+    let n_bytes = ROWS * n_bytes;
+    for line in 0..n_bytes.div_ceil(LINE) {
+        // What is asked for need not be there: this has no effect that can be seen.
+        _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(line * LINE).cast());
+    }
+    ahead.wrapping_add(n_bytes)
 }
 
 /// The AVX2 twin of the portable quantizer. Reached only for a [`crate::Cpu`] of that level.

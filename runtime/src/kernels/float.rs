@@ -1,18 +1,14 @@
 //! Products of f32 panels with f32 activations.
 
+use gguf_blocks::kernel::{SUMS, add_products, total};
 use gguf_blocks::tile::{Panel, ROWS};
 use gguf_blocks::{Cpu, Level};
 
 use super::acts::Acts;
 
-/// Lanes in which sums of a row are kept.
-pub(super) const SUMS: usize = 8;
-
 /// `acc[p] += panel . x[source[p]]` for every pair, over the columns of `panel`, which starts at `first_col`.
 ///
-/// The product of a row and a column is kept in eight sums: element `k` goes to sum `k % 8` with `fma`, in order, and
-/// elements up to the next multiple of eight are zeros. Then
-/// `acc += ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))`.
+/// Sums are kept as [`FloatDot`](gguf_blocks::kernel::FloatDot) says.
 pub(super) fn multiply(
     cpu: Cpu,
     panel: &Panel,
@@ -52,13 +48,9 @@ fn columns<const N: usize>(cpu: Cpu, panel: &Panel, x: [&[f32]; N], acc: &mut [[
 }
 
 fn dot(w: &[f32], x: &[f32]) -> f32 {
-    let mut sums = [0.0f32; SUMS];
+    let mut sums = [0.0; SUMS];
     for (w, x) in w.chunks(SUMS).zip(x.chunks(SUMS)) {
-        for (i, sum) in sums.iter_mut().enumerate() {
-            let at = |v: &[f32]| v.get(i).copied().unwrap_or_default();
-            *sum = at(w).mul_add(at(x), *sum);
-        }
+        add_products(&mut sums, |i| w.get(i).copied(), x);
     }
-    let [a, b, c, d, e, f, g, h] = sums;
-    ((a + e) + (c + g)) + ((b + f) + (d + h))
+    total(sums)
 }

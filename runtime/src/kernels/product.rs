@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use gguf_blocks::activation::GROUP;
 use gguf_blocks::kernel::{IntKernel, Kernel, prefetch};
-use gguf_blocks::tile::{MAX_COLS, MAX_GROUPS, Panel, ROWS, Tile};
+use gguf_blocks::tile::{MAX_COLS, MAX_GROUPS, Panel, ROWS, Spread, Tile};
 use gguf_blocks::{Cpu, DecodeRow};
 
 use super::acts::{Acts, panels};
@@ -21,8 +21,9 @@ const TASK: usize = 30_000;
 /// Pieces of work for each thread.
 const PIECES: usize = 6;
 
-/// Panels of eight rows that are worked on together.
-const PANELS: usize = 4;
+/// Panels of eight rows that are worked on together: as many as share what a level makes of the activations first, while
+/// their tiles, sums and activations fit into the second cache.
+const PANELS: usize = 16;
 
 /// How the rows of a weight become tiles or panels.
 #[derive(Clone, Copy, Debug)]
@@ -157,21 +158,31 @@ impl Product<'_> {
             scratch.acc.resize(n_sums.max(scratch.acc.len()), [0.0; ROWS]);
             for first in (0..n_rows).step_by(PANELS * ROWS) {
                 let n = n_rows.min(first + PANELS * ROWS) - first;
+                let n_panels = n.div_ceil(ROWS);
                 let start = mat * self.w.n_rows + first_row + first;
-                scratch.acc[..n_sums].fill([0.0; ROWS]);
+                scratch.acc[..n_panels * pairs.len()].fill([0.0; ROWS]);
                 self.block(start..start + n, &pairs, scratch);
-                for pair in 0..pairs.len() {
-                    let out = &mut y.row_mut(pair)[first..first + n];
-                    for (panel, out) in out.chunks_mut(ROWS).enumerate() {
-                        let acc = &scratch.acc[panel * pairs.len() + pair];
-                        match out.first_chunk_mut() {
-                            Some(eight) => *eight = *acc,
-                            None => out.copy_from_slice(&acc[..out.len()]),
+                for (at, width) in self.together(pairs.len()) {
+                    let acc = scratch.acc[at * n_panels..].chunks_exact(width);
+                    for (row, acc) in (first..first + n).step_by(ROWS).zip(acc) {
+                        for (c, acc) in acc.iter().enumerate() {
+                            let out = &mut y.row_mut(at + c)[row..];
+                            match out.first_chunk_mut() {
+                                Some(eight) if row + ROWS <= first + n => *eight = *acc,
+                                _ => out[..first + n - row].copy_from_slice(&acc[..first + n - row]),
+                            }
                         }
                     }
                 }
             }
         });
+    }
+
+    /// Which of `n` pairs are multiplied together: the first, and how many.
+    fn together(&self, n: usize) -> impl Iterator<Item = (usize, usize)> {
+        let all = (!self.path.is_int()).then_some((0, n));
+        all.into_iter()
+            .chain(panels(if self.path.is_int() { n } else { 0 }))
     }
 
     /// Adds the products of up to [`PANELS`] panels of rows, counted over all matrices, with the columns of some pairs.
@@ -185,7 +196,8 @@ impl Product<'_> {
             Path::Kernel(Kernel::Float { dot, .. }) if pairs.len() == 1 => {
                 let x = self.x.row(self.source[pairs.start] as usize);
                 for panel in 0..rows.len().div_ceil(ROWS) {
-                    dot(self.panel(&rows, panel), x, &mut scratch.acc[panel]);
+                    let ahead = self.panel_ahead(&rows, panel);
+                    dot(self.panel(&rows, panel), ahead, x, &mut scratch.acc[panel]);
                 }
             }
             _ => self.float_block(rows, pairs, scratch),
@@ -208,30 +220,33 @@ impl Product<'_> {
             .x
             .panel((pair, 1), self.source[pair], 0, self.w.n_cols / GROUP);
         for panel in 0..rows.len().div_ceil(ROWS) {
-            let next = (rows.start + (panel + 1) * ROWS) * self.row_bytes;
-            let ahead = self.ahead(next, ROWS * self.row_bytes);
+            let ahead = self.panel_ahead(&rows, panel);
             let bytes = self.panel(&rows, panel);
-            (kernel.dot)(bytes, ahead, x, &mut scratch.tile, &mut scratch.acc[panel]);
+            (kernel.dot)(bytes, ahead, x, &mut scratch.tiles[0], &mut scratch.acc[panel]);
         }
     }
 
     /// Products of integer types with several columns.
     fn int_block(&self, kernel: IntKernel, rows: Range<usize>, pairs: &Range<usize>, scratch: &mut Scratch) {
-        let (tile, n_groups) = (&mut scratch.tile, self.w.n_cols / GROUP);
+        let n_groups = self.w.n_cols / GROUP;
         let n_panels = rows.len().div_ceil(ROWS);
+        let Scratch {
+            tiles, spread, acc, ..
+        } = scratch;
+        let tiles = &mut tiles[..n_panels];
         let mut ahead = self.parts_ahead(&rows, n_panels * n_groups.div_ceil(MAX_GROUPS));
         for first in (0..n_groups).step_by(MAX_GROUPS) {
             let n = MAX_GROUPS.min(n_groups - first);
-            tile.set_groups(n);
-            for panel in 0..n_panels {
+            for (panel, tile) in tiles.iter_mut().enumerate() {
                 prefetch(ahead.next().unwrap_or_default());
+                tile.set_groups(n);
                 (kernel.unpack)(self.panel(&rows, panel), first, tile);
-                let acc = &mut scratch.acc[panel * pairs.len()..][..pairs.len()];
-                for (at, width) in panels(pairs.len()) {
-                    let pair = pairs.start + at;
-                    let x = self.x.panel((pair, width), self.source[pair], first, n);
-                    (kernel.multiply)(tile, x, &mut acc[at..at + width]);
-                }
+            }
+            for (at, width) in self.together(pairs.len()) {
+                let pair = pairs.start + at;
+                let x = self.x.panel((pair, width), self.source[pair], first, n);
+                let acc = &mut acc[at * n_panels..(at + width) * n_panels];
+                (kernel.multiply)(tiles, x, spread, acc);
             }
         }
     }
@@ -311,6 +326,12 @@ impl Product<'_> {
             .chunks(n_bytes.div_ceil(n).max(1))
     }
 
+    /// What lies behind a panel of `rows`: the next.
+    fn panel_ahead(&self, rows: &Range<usize>, panel: usize) -> &[u8] {
+        let next = (rows.start + (panel + 1) * ROWS) * self.row_bytes;
+        self.ahead(next, ROWS * self.row_bytes)
+    }
+
     /// `n` bytes from byte `start` on, or as many as there are.
     fn ahead(&self, start: usize, n: usize) -> &[u8] {
         let end = start.saturating_add(n).min(self.w.bytes.len());
@@ -320,18 +341,20 @@ impl Product<'_> {
 
 /// What a thread needs for its panels.
 struct Scratch {
-    tile: Box<Tile>,
+    tiles: Vec<Tile>,
+    spread: Spread,
     panel: Box<Panel>,
     rows: RowBuffer,
     /// Rows in f32.
     values: Vec<f32>,
-    /// Sums of each pair.
+    /// Sums: of each few pairs that are multiplied together, for each panel, those of each pair.
     acc: Vec<[f32; ROWS]>,
 }
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
-        tile: Tile::new(),
+        tiles: vec![*Tile::new(); PANELS],
+        spread: Spread::new(),
         panel: Panel::new(),
         rows: RowBuffer::default(),
         values: Vec::new(),

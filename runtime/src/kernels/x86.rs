@@ -12,9 +12,8 @@ use std::arch::x86_64::{
     _mm512_fmadd_ps, _mm512_insertf32x8, _mm512_setzero_ps,
 };
 
+use gguf_blocks::kernel::SUMS;
 use gguf_blocks::tile::{Panel, ROWS};
-
-use super::float::SUMS;
 
 /// Loads a number for each row.
 #[inline]

@@ -10,11 +10,11 @@
 )]
 
 use std::arch::x86_64::{
-    __m256i, __m512, __m512i, _mm256_or_si256, _mm256_slli_epi16, _mm512_add_epi32, _mm512_castps256_ps512,
-    _mm512_castps512_ps256, _mm512_castsi256_si512, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32,
-    _mm512_extractf32x8_ps, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_madd_epi16, _mm512_mul_ps,
-    _mm512_mullo_epi32, _mm512_permutex2var_ps, _mm512_permutexvar_epi32, _mm512_permutexvar_ps,
-    _mm512_set1_epi64, _mm512_setr_epi32, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_srai_epi32,
+    __m256i, __m512, __m512i, _mm512_add_epi32, _mm512_castps256_ps512, _mm512_castps512_ps256,
+    _mm512_castsi256_si512, _mm512_cvtepi32_ps, _mm512_dpbusd_epi32, _mm512_extractf32x8_ps, _mm512_fmadd_ps,
+    _mm512_fnmadd_ps, _mm512_madd_epi16, _mm512_mul_ps, _mm512_mullo_epi32, _mm512_permutex2var_ps,
+    _mm512_permutexvar_epi32, _mm512_permutexvar_ps, _mm512_set1_epi64, _mm512_setr_epi32, _mm512_setzero_ps,
+    _mm512_setzero_si512, _mm512_srai_epi32,
 };
 
 use super::x86::columns::{CHUNKS, load_pairs};
@@ -105,7 +105,7 @@ fn halves<const P: usize>(
     q: &[[i8; 8]],
     s: &[[GroupScale; 2]],
 ) -> [[__m512i; P]; 2] {
-    let (low, high) = (tile.v[g].as_chunks::<32>().0, tile.high[g].as_chunks::<32>().0);
+    let v = tile.v[g].as_chunks::<32>().0;
     let mut sums = [[_mm512_setzero_si512(); P]; 2];
     for (half, sums) in sums.iter_mut().enumerate() {
         for p in 0..P {
@@ -113,12 +113,7 @@ fn halves<const P: usize>(
             sums[p] = of_columns(lower);
         }
         for chunk in half * CHUNKS / 2..(half + 1) * CHUNKS / 2 {
-            let mut v = load32(&low[chunk]);
-            if kind.wide() {
-                // Four bits each: nothing crosses bytes.
-                v = _mm256_or_si256(v, _mm256_slli_epi16::<4>(load32(&high[chunk])));
-            }
-            let v = ints_twice(v);
+            let v = ints_twice(load32(&v[chunk]));
             for p in 0..P {
                 let q = _mm512_set1_epi64(i64::from_le_bytes(q[chunk * P + p].map(|q| q as u8)));
                 sums[p] = _mm512_dpbusd_epi32(sums[p], v, q);

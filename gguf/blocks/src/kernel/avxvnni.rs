@@ -11,8 +11,8 @@
 
 use std::arch::x86_64::{
     __m256, __m256i, _mm256_add_epi32, _mm256_cvtepi32_ps, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps,
-    _mm256_madd_epi16, _mm256_mul_ps, _mm256_mullo_epi32, _mm256_or_si256, _mm256_setzero_ps,
-    _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi32,
+    _mm256_madd_epi16, _mm256_mul_ps, _mm256_mullo_epi32, _mm256_setzero_ps, _mm256_setzero_si256,
+    _mm256_srai_epi32,
 };
 
 use super::x86::columns::{self, CHUNKS, GroupColumns, add_min, finish, load_pairs, lower};
@@ -49,7 +49,7 @@ fn columns<const N: usize>(
     spread: &mut Spread,
     acc: &mut [[f32; ROWS]],
 ) {
-    columns::spread::<N>(kind, x, spread);
+    columns::spread::<N>(kind, false, x, spread);
     for (tile, acc) in tiles.iter().zip(acc.chunks_exact_mut(N)) {
         let spread = &spread.0[..tile.n_groups()];
         let mut total = [_mm256_setzero_ps(); N];
@@ -76,7 +76,7 @@ fn columns<const N: usize>(
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 fn halves<const N: usize>(kind: TileKind, tile: &Tile, g: usize, x: &SpreadGroup) -> [[__m256i; N]; 2] {
-    let (low, high) = (tile.v[g].as_chunks::<32>().0, tile.high[g].as_chunks::<32>().0);
+    let v = tile.v[g].as_chunks::<32>().0;
     let mut sums = [[_mm256_setzero_si256(); N]; 2];
     for (half, sums) in sums.iter_mut().enumerate() {
         if kind.offset > 0 {
@@ -86,11 +86,7 @@ fn halves<const N: usize>(kind: TileKind, tile: &Tile, g: usize, x: &SpreadGroup
             }
         }
         for chunk in half * CHUNKS / 2..(half + 1) * CHUNKS / 2 {
-            let mut v = load32(&low[chunk]);
-            if kind.wide() {
-                // Four bits each: nothing crosses bytes.
-                v = _mm256_or_si256(v, _mm256_slli_epi16::<4>(load32(&high[chunk])));
-            }
+            let v = load32(&v[chunk]);
             for c in 0..N {
                 // SAFETY: this code is compiled for the same features and more.
                 sums[c] = _mm256_dpbusd_avx_epi32(sums[c], v, unsafe { x.q(chunk, c) });

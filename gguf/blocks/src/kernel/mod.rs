@@ -68,8 +68,8 @@ pub type UnpackPanel = fn(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Pan
 
 /// `acc[r] += rows[r] . x` over whole rows for one column, which is `x.len()` elements. In each [`MAX_COLS`] columns
 /// element `k` goes to sum `k % 8` with `fma`, in order, and elements up to the next multiple of eight are zeros; then
-/// `acc += ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))`: what products of panels give.
-pub type FloatDot = fn(rows: [&[u8]; ROWS], x: &[f32], acc: &mut [f32; ROWS]);
+/// `acc += ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))`: what products of panels give. `ahead` is as for [`Dot`].
+pub type FloatDot = fn(rows: [&[u8]; ROWS], ahead: &[u8], x: &[f32], acc: &mut [f32; ROWS]);
 
 /// Rounds activations to the precision of the weights they meet; both slices have one length.
 pub type RoundActivations = fn(x: &[f32], rounded: &mut [f32]);
@@ -216,7 +216,22 @@ pub(crate) fn unpack_floats<const N: usize>(
 }
 
 /// Sums in which a float product is kept.
-pub(crate) const SUMS: usize = 8;
+pub const SUMS: usize = 8;
+
+/// Adds up to eight products of floats to the sums they belong to; what there is less counts as zeros.
+#[inline]
+pub fn add_products(sums: &mut [f32; SUMS], w: impl Fn(usize) -> Option<f32>, x: &[f32]) {
+    for (i, sum) in sums.iter_mut().enumerate() {
+        let x = x.get(i).copied().unwrap_or_default();
+        *sum = w(i).unwrap_or_default().mul_add(x, *sum);
+    }
+}
+
+/// The sum of all sums of a float product.
+#[inline]
+pub fn total([a, b, c, d, e, f, g, h]: [f32; SUMS]) -> f32 {
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
 
 /// The product of a float type of `N` bytes a value with one column: the portable kernel of those.
 pub(crate) fn dot_floats<const N: usize>(
@@ -230,13 +245,9 @@ pub(crate) fn dot_floats<const N: usize>(
         for (row, x) in row.chunks(MAX_COLS).zip(x.chunks(MAX_COLS)) {
             let mut sums = [0.0f32; SUMS];
             for (w, x) in row.chunks(SUMS).zip(x.chunks(SUMS)) {
-                for (i, sum) in sums.iter_mut().enumerate() {
-                    let w = w.get(i).map_or(0.0, |&w| value(w));
-                    *sum = w.mul_add(x.get(i).copied().unwrap_or_default(), *sum);
-                }
+                add_products(&mut sums, |i| w.get(i).map(|&w| value(w)), x);
             }
-            let [a, b, c, d, e, f, g, h] = sums;
-            *acc += ((a + e) + (c + g)) + ((b + f) + (d + h));
+            *acc += total(sums);
         }
     }
 }

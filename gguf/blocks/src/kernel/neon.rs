@@ -8,8 +8,8 @@
 
 use std::arch::aarch64::{
     float32x4_t, int32x4_t, uint8x16_t, vaddq_s32, vcvtq_f32_s32, vdupq_n_f32, vdupq_n_s32, vdupq_n_u8,
-    veorq_u8, vfmaq_f32, vfmsq_f32, vld1q_f32, vld1q_s32, vld1q_u8, vmulq_f32, vmulq_s32, vorrq_u8,
-    vshlq_n_u8, vshrq_n_s32, vst1q_f32,
+    veorq_u8, vfmaq_f32, vfmsq_f32, vld1q_f32, vld1q_s32, vld1q_u8, vmulq_f32, vmulq_s32, vshrq_n_s32,
+    vst1q_f32,
 };
 
 use super::{Columns, IntBlock, IntKernel, check_columns, each_tile, portable};
@@ -114,8 +114,7 @@ fn halves<const N: usize>(
     q: &[[i8; 4]],
     s: &[GroupScale; N],
 ) -> [[int32x4_t; N]; 2] {
-    let low = tile.v[g].as_chunks::<16>().0;
-    let high = tile.high[g].as_chunks::<16>().0;
+    let v = tile.v[g].as_chunks::<16>().0;
     let signed = if kind.wide() { MIDDLE } else { 0 };
     let mut sums = [[vdupq_n_s32(0); N]; 2];
     for (half, sums) in sums.iter_mut().enumerate() {
@@ -124,12 +123,7 @@ fn halves<const N: usize>(
             sums[c] = vdupq_n_s32(lower * i32::from(s[c].int[half]));
         }
         for chunk in half * CHUNKS / 2..(half + 1) * CHUNKS / 2 {
-            let at = chunk * ROWS / LANES + part;
-            let mut v = load_bytes(&low[at]);
-            if kind.wide() {
-                let high = vshlq_n_u8::<4>(load_bytes(&high[at]));
-                v = veorq_u8(vorrq_u8(v, high), vdupq_n_u8(MIDDLE));
-            }
+            let v = veorq_u8(load_bytes(&v[chunk * ROWS / LANES + part]), vdupq_n_u8(signed));
             for c in 0..N {
                 let q = vdupq_n_s32(i32::from_ne_bytes(q[chunk * N + c].map(|q| q as u8)));
                 sums[c] = add_products(sums[c], v, q);

@@ -31,7 +31,7 @@ pub(super) fn set_block<B: IntBlock>(block: &B, tile: &mut Tile, first: usize, r
     for g in 0..B::GROUPS {
         let Group { v, scales, mins } = block.group(g);
         let group = first + g;
-        tile.set_values(B::KIND, group, row, &v);
+        tile.set_values(group, row, &v);
         match scales {
             Scales::Int(scales) => tile.set_int_scales(B::KIND, group, row, scales),
             Scales::Float([low, high]) => {
@@ -148,13 +148,7 @@ fn halves(
         [v[at], v[at + 1], v[at + 2], v[at + 3]].map(i32::from)
     };
     for (chunk, q) in q.chunks_exact(4 * n).enumerate() {
-        let mut v = rows(&tile.v[g], chunk);
-        if kind.wide() {
-            for (v, high) in v.iter_mut().zip(rows(&tile.high[g], chunk)) {
-                *v += high << 4;
-            }
-        }
-        for (v, &q) in v.into_iter().zip(&q[4 * c..]) {
+        for (v, &q) in rows(&tile.v[g], chunk).into_iter().zip(&q[4 * c..]) {
             sums[4 * chunk / HALF] += v * i32::from(q);
         }
     }

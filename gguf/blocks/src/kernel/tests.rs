@@ -84,8 +84,7 @@ fn values(format: &Format, cpu: Cpu, rows: [&[u8]; ROWS], n_groups: usize) -> Ve
             for (at, &v) in tile.v[g].iter().enumerate() {
                 let (row, col) = (at / 4 % ROWS, at / (4 * ROWS) * 4 + at % 4);
                 let half = if kind.halves { col / HALF } else { 0 };
-                let high = if kind.wide() { tile.high[g][at] } else { 0 };
-                let v = i16::from(high) << 4 | i16::from(v);
+                let v = i16::from(v);
                 assert!(v <= i16::from(kind.max), "{} {v}", format.name);
                 let scale = if kind.int_scales {
                     let scale = tile.int_scale[g][half][row];
@@ -253,6 +252,41 @@ fn levels_multiply_any_bytes_alike() {
     }
 }
 
+/// Tiles that meet the same columns, as many as share what a level makes of these.
+#[test]
+fn tiles_are_multiplied_together_as_one_by_one() {
+    let mut random = Random::new(5);
+    for format in formats() {
+        let Some(IntKernel { unpack, multiply, .. }) = int_kernel(format, portable()) else {
+            continue;
+        };
+        let (n_tiles, n_groups) = (5, MAX_GROUPS);
+        let n_bytes = format
+            .geometry
+            .row_bytes((n_groups * GROUP) as u64)
+            .expect("whole blocks") as usize;
+        let mut tiles = vec![*Tile::new(); n_tiles];
+        for tile in &mut tiles {
+            tile.set_groups(n_groups);
+            unpack(Rows::new(&mut random, n_bytes, 0).rows(), 0, tile);
+        }
+        for n in [1, 2, MAX_COLUMNS] {
+            let x = Quantized::new(&mut random, n, n_groups);
+            let (x, mut spread) = (x.groups(0..n_groups), Spread::new());
+            let mut expected = vec![[0.5; ROWS]; n_tiles * n];
+            for (tile, acc) in tiles.chunks(1).zip(expected.chunks_mut(n)) {
+                multiply(tile, x, &mut spread, acc);
+            }
+            for cpu in Cpu::available() {
+                let kernel = int_kernel(format, cpu).expect("as at the portable level");
+                let mut found = vec![[0.5; ROWS]; n_tiles * n];
+                (kernel.multiply)(&tiles, x, &mut spread, &mut found);
+                assert_same(&found, &expected, &format!("{} {cpu:?} {n} columns", format.name));
+            }
+        }
+    }
+}
+
 #[test]
 fn panels_hold_what_the_decoder_gives() {
     let mut random = Random::new(3);
@@ -267,9 +301,9 @@ fn panels_hold_what_the_decoder_gives() {
                 let decoded = rows.rows().map(|row| decode(format, row, n_cols));
                 let x: Vec<f32> = (0..n_cols).map(|_| random.normal()).collect();
                 let (mut found, mut expected) = ([0.5; ROWS], [0.5; ROWS]);
-                dot(rows.rows(), &x, &mut found);
+                dot(rows.rows(), &[], &x, &mut found);
                 if let Some(Kernel::Float { dot, .. }) = (format.kernel)(portable()) {
-                    dot(rows.rows(), &x, &mut expected);
+                    dot(rows.rows(), &[], &x, &mut expected);
                 }
                 assert_same(
                     &[found],

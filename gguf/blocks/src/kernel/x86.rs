@@ -20,12 +20,9 @@ use self::columns::{CHUNKS, Single, add_group, finish};
 use super::{Columns, IntBlock, IntKernel, blocks, check_columns, each, each_of, n_columns, portable};
 use crate::activation::GroupScale;
 use crate::tile::{GROUP, ROWS, Spread, Tile};
-use crate::x86::{high_nibbles, load_rows, load32, low_nibbles, store, store_pairs, store_rows};
+use crate::x86::{load_rows, load32, prefetch_next, store, store_pairs, store_rows};
 
 pub(super) mod columns;
-
-/// Bytes of a line of the caches.
-const LINE: usize = 64;
 
 /// A block whose unpacking of eight rows is written for AVX2.
 pub(crate) trait Unpack: IntBlock + Sized {
@@ -120,7 +117,7 @@ fn columns<B: Unpack, const N: usize>(
     spread: &mut Spread,
     acc: &mut [[f32; ROWS]],
 ) {
-    columns::spread::<N>(B::KIND, x, spread);
+    columns::spread::<N>(B::KIND, B::KIND.wide(), x, spread);
     for (tile, acc) in tiles.iter().zip(acc.chunks_exact_mut(N)) {
         columns::multiply::<B, N>(tile, spread, acc);
     }
@@ -167,20 +164,14 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(crate) fn group(&mut self, group: usize, v: [__m256i; CHUNKS]) {
         if !DOT {
-            let low = self.tile.v[group].as_chunks_mut::<32>().0.iter_mut();
-            let high = self.tile.high[group].as_chunks_mut::<32>().0.iter_mut();
-            for ((low, high), v) in low.zip(high).zip(v) {
-                if B::KIND.wide() {
-                    let v = _mm256_xor_si256(v, _mm256_set1_epi8(i8::MIN));
-                    store(low, low_nibbles(v));
-                    store(high, high_nibbles(v));
-                } else {
-                    store(low, v);
-                }
+            for (out, v) in self.tile.v[group].as_chunks_mut::<32>().0.iter_mut().zip(v) {
+                let offset = if B::KIND.wide() { i8::MIN } else { 0 };
+                store(out, _mm256_xor_si256(v, _mm256_set1_epi8(offset)));
             }
             return;
         }
-        self.prefetch();
+        // A group's share of the block, in whole bytes for every type.
+        self.ahead = prefetch_next(self.ahead, size_of::<B>().div_ceil(B::GROUPS));
         let x = Single {
             q: &self.x[group],
             s: &self.scales[group],
@@ -192,19 +183,6 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
         } else {
             self.acc = sums[0];
         }
-    }
-
-    /// Asks the caches for as many bytes as the rows have in a group: what is read side by side is not foreseen by the
-    /// machine, and asked for in larger parts it would not come in time.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn prefetch(&mut self) {
-        let n_bytes = const { ROWS * size_of::<B>() / B::GROUPS };
-        for line in 0..n_bytes.div_ceil(LINE) {
-            // SAFETY: a prefetch has no effect that can be seen, whatever its address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.ahead.wrapping_add(line * LINE).cast()) };
-        }
-        self.ahead = self.ahead.wrapping_add(n_bytes);
     }
 
     /// Unpacks a block as the portable kernel does.
@@ -242,7 +220,7 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
 /// The work of [`super::prefetch`].
 #[inline]
 pub(super) fn prefetch(bytes: &[u8]) {
-    for line in bytes.chunks(LINE) {
+    for line in bytes.chunks(64) {
         // SAFETY: the address is that of a byte of the slice, and a prefetch has no effect that can be seen.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }

@@ -9,7 +9,7 @@ use crate::half_bulk::{
     bf16_slice_to_f32, bf16_to_f32, f16_slice_to_f32, f16_to_f32, f32_slice_to_bf16, f32_slice_to_f16,
     f32_to_bf16, f32_to_f16,
 };
-use crate::kernel::RoundActivations;
+use crate::kernel::{FloatDot, RoundActivations, UnpackPanel};
 
 /// Bytes that operands are moved by.
 const SHIFTS: std::ops::Range<usize> = 0..64;
@@ -99,9 +99,9 @@ fn integer_products_stay_within_their_operands() {
     }
 }
 
-fn float_kernel(format: &Format, cpu: Cpu) -> Option<(crate::kernel::UnpackPanel, Option<RoundActivations>)> {
+fn float_kernel(format: &Format, cpu: Cpu) -> Option<(UnpackPanel, FloatDot, Option<RoundActivations>)> {
     match (format.kernel)(cpu) {
-        Some(Kernel::Float { unpack, round, .. }) => Some((unpack, round)),
+        Some(Kernel::Float { unpack, dot, round }) => Some((unpack, dot, round)),
         _ => None,
     }
 }
@@ -110,7 +110,7 @@ fn float_kernel(format: &Format, cpu: Cpu) -> Option<(crate::kernel::UnpackPanel
 fn float_kernels_stay_within_their_operands() {
     let mut random = Random::new(6);
     for format in formats() {
-        let Some((portable, portable_round)) = float_kernel(format, super::portable()) else {
+        let Some((portable, portable_dot, portable_round)) = float_kernel(format, super::portable()) else {
             continue;
         };
         for n_cols in (1..=20).chain([31, 100, crate::tile::MAX_COLS]) {
@@ -121,6 +121,8 @@ fn float_kernels_stay_within_their_operands() {
             expected.set_cols(n_cols - first_col);
             portable(rows.rows(), first_col, &mut expected);
             let x: Vec<f32> = (0..n_cols).map(|_| random.normal()).collect();
+            let mut sums = [0.5; ROWS];
+            portable_dot(rows.rows(), &[], &x, &mut sums);
             let mut rounded = vec![0.0; n_cols];
             if let Some(round) = portable_round {
                 round(&x, &mut rounded);
@@ -130,7 +132,7 @@ fn float_kernels_stay_within_their_operands() {
                 let rows = rows.each_ref().map(Guarded::slice);
                 for cpu in Cpu::available() {
                     let what = format!("{} {cpu:?} {n_cols} columns {at:?}", format.name);
-                    let (unpack, round) = float_kernel(format, cpu).expect("as at the portable level");
+                    let (unpack, dot, round) = float_kernel(format, cpu).expect("as at the portable level");
                     let mut panel = Panel::new();
                     panel.set_cols(n_cols - first_col);
                     let mut panel = at.put(std::slice::from_ref(&*panel));
@@ -138,6 +140,9 @@ fn float_kernels_stay_within_their_operands() {
                     for (found, expected) in panel.slice()[0].v.iter().zip(&expected.v) {
                         assert_all_same(found, expected, &what);
                     }
+                    let mut found = at.put(&[[0.5; ROWS]]);
+                    dot(rows, rows[0], at.put(&x).slice(), &mut found.slice_mut()[0]);
+                    assert_all_same(&found.slice()[0], &sums, &what);
                     if let Some(round) = round {
                         let mut found = at.put(&vec![0.0; n_cols]);
                         round(at.put(&x).slice(), found.slice_mut());

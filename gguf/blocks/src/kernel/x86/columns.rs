@@ -4,25 +4,26 @@
 //! once for each row of a tile, and each of its scales too. So a product takes them from memory with the instruction
 //! that multiplies, and no instruction of its own has to broadcast them for every tile.
 
-#![expect(unsafe_code, reason = "loads and stores through references, and marks in assembly")]
+#![expect(
+    unsafe_code,
+    reason = "loads and stores through references, and marks in assembly"
+)]
 
 use std::arch::x86_64::{
-    __m256, __m256i, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_cvtepi32_ps,
-    _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
-    _mm256_mul_ps, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_ps,
-    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi16, _mm256_storeu_si256,
+    __m256, __m256i, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_and_si256,
+    _mm256_cvtepi32_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_mullo_epi32, _mm256_set1_epi16, _mm256_set1_epi32,
+    _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi16,
+    _mm256_srai_epi16, _mm256_srai_epi32, _mm256_srli_epi16, _mm256_storeu_si256,
 };
 
 use crate::activation::GroupScale;
-use crate::kernel::Columns;
-use crate::tile::{GROUP, Minima, ROWS, Spread, SpreadGroup, Tile, TileKind};
+use crate::kernel::{Columns, IntBlock};
+use crate::tile::{GROUP, MAX_COLUMNS, Minima, ROWS, Spread, SpreadGroup, Tile, TileKind};
 use crate::x86::{load_rows, load32, store_rows};
 
 /// Chunks of four columns in a group.
 pub(in crate::kernel) const CHUNKS: usize = GROUP / 4;
-
-/// Chunks that are written out together.
-const PART: usize = 4;
 
 /// The columns of a group.
 pub(in crate::kernel) trait GroupColumns: Copy {
@@ -109,17 +110,24 @@ impl GroupColumns for &SpreadGroup {
     }
 }
 
-/// Spreads the groups of `N` columns; what `kind` does not need is left as it was.
+/// Spreads the groups of `N` columns, their values in 16 bits if `wide`; what `kind` does not need is left as it was.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(in crate::kernel) fn spread<const N: usize>(kind: TileKind, x: Columns<'_>, spread: &mut Spread) {
+pub(in crate::kernel) fn spread<const N: usize>(
+    kind: TileKind,
+    wide: bool,
+    x: Columns<'_>,
+    spread: &mut Spread,
+) {
     let q = x.q.as_chunks::<4>().0.chunks_exact(CHUNKS * N);
     let scales = x.scales.as_chunks::<N>().0;
     for ((group, q), s) in spread.0.iter_mut().zip(q).zip(scales) {
-        for chunk in 0..CHUNKS {
-            for c in 0..N {
-                let v = dword(q[chunk * N + c]);
-                // SAFETY: the reference is to 32 writable bytes, and the store needs no alignment.
-                unsafe { _mm256_storeu_si256(group.q[chunk][c].as_mut_ptr().cast(), v) };
+        if wide {
+            spread_words::<N>(q, &mut group.q);
+        } else {
+            for chunk in 0..CHUNKS {
+                for c in 0..N {
+                    store_dwords(&mut group.q[chunk][c], dword(q[chunk * N + c]));
+                }
             }
         }
         for (c, s) in s.iter().enumerate() {
@@ -134,9 +142,31 @@ pub(in crate::kernel) fn spread<const N: usize>(kind: TileKind, x: Columns<'_>, 
     }
 }
 
+/// Spreads a group in 16 bits.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn spread_words<const N: usize>(q: &[[i8; 4]], out: &mut [[[[u8; 4]; ROWS]; MAX_COLUMNS]; 2 * CHUNKS]) {
+    for (i, eight) in q.as_chunks::<ROWS>().0.iter().enumerate() {
+        // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
+        let v = unsafe { _mm256_loadu_si256(eight.as_ptr().cast()) };
+        let even = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(v));
+        let odd = _mm256_srai_epi16::<8>(v);
+        let mut words = [[[0; 4]; ROWS]; 2];
+        store_dwords(&mut words[0], even);
+        store_dwords(&mut words[1], odd);
+        for j in 0..ROWS {
+            let (chunk, c) = ((i * ROWS + j) / N, (i * ROWS + j) % N);
+            for (half, words) in words.iter().enumerate() {
+                let v = _mm256_set1_epi32(i32::from_ne_bytes(words[j]));
+                store_dwords(&mut out[2 * chunk + half][c], v);
+            }
+        }
+    }
+}
+
 /// The product of a tile with `N` columns that are spread.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn multiply<B: HasKind, const N: usize>(tile: &Tile, spread: &Spread, acc: &mut [[f32; ROWS]]) {
+pub(super) fn multiply<B: IntBlock, const N: usize>(tile: &Tile, spread: &Spread, acc: &mut [[f32; ROWS]]) {
     let spread = &spread.0[..tile.n_groups()];
     // No closures over arrays here: the standard library's functions that would call them are not compiled for AVX2.
     let mut total = [_mm256_setzero_ps(); N];
@@ -156,25 +186,23 @@ pub(super) fn multiply<B: HasKind, const N: usize>(tile: &Tile, spread: &Spread,
     if !B::KIND.int_scales {
         total = sums;
     }
-    finish::<N, _>(const { B::KIND }, tile, spread.len(), |g| &spread[g], sums, &mut total);
+    finish::<N, _>(
+        const { B::KIND },
+        tile,
+        spread.len(),
+        |g| &spread[g],
+        sums,
+        &mut total,
+    );
     for c in 0..N {
         store_rows(&mut acc[c], total[c]);
     }
 }
 
-/// A block type, for its kind.
-pub(super) trait HasKind {
-    const KIND: TileKind;
-}
-
-impl<B: crate::kernel::IntBlock> HasKind for B {
-    const KIND: TileKind = B::KIND;
-}
-
 /// Adds group `g` with `N` columns to the sums.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn add_group<B: HasKind, const N: usize, X: GroupColumns>(
+pub(super) fn add_group<B: IntBlock, const N: usize, X: GroupColumns>(
     tile: &Tile,
     g: usize,
     v: impl Fn(usize) -> __m256i,
@@ -182,51 +210,55 @@ pub(super) fn add_group<B: HasKind, const N: usize, X: GroupColumns>(
     sums: &mut [__m256; N],
 ) {
     let kind = const { B::KIND };
-    let lowered = kind.offset > 0 && !(X::DOT && kind.wide());
-    let high = tile.high[g].as_chunks::<32>().0;
-    let high = |chunk: usize| load32(&high[chunk]);
-    if kind.int_scales {
-        let mut ints = [_mm256_setzero_si256(); N];
-        if kind.halves {
-            for half in 0..2 {
-                let scale = load_pairs(&tile.int_scale[g][half]);
-                ints = add_chunks::<B, N, X>(4 * half, 4, &v, &high, x, scale, ints);
-            }
-        } else {
-            let scale = load_pairs(&tile.int_scale[g][0]);
-            ints = add_chunks::<B, N, X>(0, 8, &v, &high, x, scale, ints);
-        }
-        if lowered {
-            add_lower::<N, X>(load_pairs(&tile.lower[g]), x, &mut ints);
-        }
-        for c in 0..N {
-            // SAFETY: this code is compiled for the same features; so below.
-            sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[c]), unsafe { x.d(c) }, sums[c]);
-        }
-        return;
-    }
     let n = if kind.halves { 4 } else { 8 };
-    for half in 0..CHUNKS / n {
-        let ones = _mm256_set1_epi16(1);
-        let mut ints = [_mm256_setzero_si256(); N];
-        ints = add_chunks::<B, N, X>(half * n, n, &v, &high, x, ones, ints);
-        if lowered {
-            let lower = lower(kind.offset, [half == 0, half == 1 || !kind.halves]);
+    let mut ints = [_mm256_setzero_si256(); N];
+    for part in 0..CHUNKS / n {
+        if !kind.int_scales {
+            ints = [_mm256_setzero_si256(); N];
+        }
+        let scale = if kind.int_scales {
+            load_pairs(&tile.int_scale[g][part])
+        } else {
+            _mm256_set1_epi16(1)
+        };
+        ints = if kind.wide() && !X::DOT {
+            add_words::<B, N, X>(part * n, n, &v, x, scale, ints)
+        } else {
+            add_chunks::<B, N, X>(part * n, n, &v, x, scale, ints)
+        };
+        if kind.int_scales {
+            continue;
+        }
+        if lowered::<X>(kind) {
+            let lower = lower(kind.offset, [part == 0, part == 1 || !kind.halves]);
             add_lower::<N, X>(lower, x, &mut ints);
         }
-        let scale = load_rows(&tile.scale[g][half]);
+        let scale = load_rows(&tile.scale[g][part]);
         for c in 0..N {
-            // SAFETY: as above.
+            // SAFETY: this code is compiled for the same features; so below.
             let factor = _mm256_mul_ps(scale, unsafe { x.d(c) });
             sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[c]), factor, sums[c]);
         }
     }
-    if kind.mins == Minima::Float {
+    if kind.int_scales {
+        if lowered::<X>(kind) {
+            add_lower::<N, X>(load_pairs(&tile.lower[g]), x, &mut ints);
+        }
+        for c in 0..N {
+            // SAFETY: as above.
+            sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[c]), unsafe { x.d(c) }, sums[c]);
+        }
+    } else if kind.mins == Minima::Float {
         add_min::<N, X>(&tile.min[g], x, sums);
     }
 }
 
-/// What sums of both halves are multiplied with for values to be lowered by `offset` in some of these.
+/// Whether values have the kind's offset on them: those of wide kinds come from unpacking without it.
+const fn lowered<X: GroupColumns>(kind: TileKind) -> bool {
+    kind.offset > 0 && !(X::DOT && kind.wide())
+}
+
+/// What the sums of both halves are multiplied with to lower values by `offset` in some of the halves.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in crate::kernel) fn lower(offset: u8, halves: [bool; 2]) -> __m256i {
@@ -259,66 +291,82 @@ pub(in crate::kernel) fn add_min<const N: usize, X: GroupColumns>(
     }
 }
 
-/// Adds `scale * sum(v * q)` over the `n` chunks from `first` on.
+/// Adds `scale * sum(v * q)` over the `n` chunks from `first` on, in bytes and 16 bits.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_chunks<B: HasKind, const N: usize, X: GroupColumns>(
+fn add_chunks<B: IntBlock, const N: usize, X: GroupColumns>(
     first: usize,
     n: usize,
     v: &impl Fn(usize) -> __m256i,
-    high: &impl Fn(usize) -> __m256i,
     x: X,
     scale: __m256i,
     mut ints: [__m256i; N],
 ) -> [__m256i; N] {
-    let split = B::KIND.wide() && !X::DOT;
-    let steps = const { steps(B::KIND, X::DOT) }.min(n);
+    let steps = const { steps(B::KIND) }.min(n);
     for start in (first..first + n).step_by(steps) {
-        let mut words = [[_mm256_setzero_si256(); N]; 2];
-        // In parts that the compiler writes out.
-        for part in (start..start + steps).step_by(PART) {
-            for chunk in part..part + PART.min(steps) {
-                let v = [v(chunk), if split { high(chunk) } else { _mm256_setzero_si256() }];
-                add_products::<B, N, X>(v, chunk, x, &mut words);
+        let mut words = [_mm256_setzero_si256(); N];
+        for chunk in start..start + steps {
+            let v = v(chunk);
+            for c in 0..N {
+                // SAFETY: this code is compiled for the same features.
+                let q = unsafe { x.q(chunk, c) };
+                let product = if const { B::KIND }.wide() {
+                    // |v| * (q with the sign of v); |v| <= 128 and |q| <= 127 do not saturate.
+                    _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(q, v))
+                } else {
+                    _mm256_maddubs_epi16(v, q)
+                };
+                words[c] = _mm256_add_epi16(words[c], product);
+                pin::<N>(&mut words[c]);
             }
         }
         for c in 0..N {
-            ints[c] = _mm256_add_epi32(ints[c], _mm256_madd_epi16(words[0][c], scale));
-            if split {
-                let sum = _mm256_madd_epi16(words[1][c], _mm256_slli_epi16::<4>(scale));
-                ints[c] = _mm256_add_epi32(ints[c], sum);
-            }
+            ints[c] = _mm256_add_epi32(ints[c], _mm256_madd_epi16(words[c], scale));
             pin::<N>(&mut ints[c]);
         }
     }
     ints
 }
 
-/// Adds the products of a chunk to sums in 16 bits; of wide kinds, those of the low and of the high four bits.
+/// The same for wide kinds in 16 bits and 32: products of whole bytes would not fit. `ints` are zeros or of an integer
+/// scale.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_products<B: HasKind, const N: usize, X: GroupColumns>(
-    [v, high]: [__m256i; 2],
-    chunk: usize,
+fn add_words<B: IntBlock, const N: usize, X: GroupColumns>(
+    first: usize,
+    n: usize,
+    v: &impl Fn(usize) -> __m256i,
     x: X,
-    words: &mut [[__m256i; N]; 2],
-) {
-    for c in 0..N {
-        // SAFETY: this code is compiled for the same features.
-        let q = unsafe { x.q(chunk, c) };
-        let product = if B::KIND.wide() && X::DOT {
-            // |v| * (q with the sign of v); |v| <= 128 and |q| <= 127 do not saturate.
-            _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(q, v))
-        } else {
-            _mm256_maddubs_epi16(v, q)
-        };
-        words[0][c] = _mm256_add_epi16(words[0][c], product);
-        pin::<N>(&mut words[0][c]);
-        if B::KIND.wide() && !X::DOT {
-            words[1][c] = _mm256_add_epi16(words[1][c], _mm256_maddubs_epi16(high, q));
-            pin::<N>(&mut words[1][c]);
+    scale: __m256i,
+    mut ints: [__m256i; N],
+) -> [__m256i; N] {
+    let mut sums = [_mm256_setzero_si256(); N];
+    // In parts of four, which the compiler writes out.
+    for part in (first..first + n).step_by(4) {
+        for chunk in part..part + 4 {
+            let v = v(chunk);
+            let (even, odd) = (
+                _mm256_and_si256(v, _mm256_set1_epi16(0xff)),
+                _mm256_srli_epi16::<8>(v),
+            );
+            for c in 0..N {
+                // SAFETY: this code is compiled for the same features.
+                let q = unsafe { [x.q(2 * chunk, c), x.q(2 * chunk + 1, c)] };
+                sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(even, q[0]));
+                pin::<N>(&mut sums[c]);
+                sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(odd, q[1]));
+                pin::<N>(&mut sums[c]);
+            }
         }
     }
+    let scale = _mm256_srai_epi32::<16>(scale);
+    for c in 0..N {
+        if const { B::KIND }.int_scales {
+            sums[c] = _mm256_mullo_epi32(sums[c], scale);
+        }
+        ints[c] = _mm256_add_epi32(ints[c], sums[c]);
+    }
+    ints
 }
 
 /// A number that the compiler knows nothing about: else it would write the loop over groups out eight times, which is
@@ -392,19 +440,22 @@ pub(in crate::kernel) fn finish<const N: usize, X: GroupColumns>(
     }
 }
 
-/// Chunks whose products, added in pairs, can be added in 16 bits: a power of two. `signed` are those of wide kinds in
-/// products with one column.
-const fn steps(kind: TileKind, signed: bool) -> usize {
-    let max = match (kind.wide(), signed) {
-        (true, true) => 128,
-        (true, false) => 15,
-        (false, _) => kind.max as usize,
-    };
+/// Chunks whose products, added in pairs, can be added in 16 bits: a power of two.
+const fn steps(kind: TileKind) -> usize {
+    let max = if kind.wide() { 128 } else { kind.max as usize };
     match i16::MAX as usize / (2 * 127 * max) {
         0 => 1,
         8.. => 8,
         n => 1 << n.ilog2(),
     }
+}
+
+/// Stores four bytes for each row.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn store_dwords(out: &mut [[u8; 4]; ROWS], v: __m256i) {
+    // SAFETY: the reference is to 32 writable bytes, and the store needs no alignment.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), v) }
 }
 
 /// Four numbers, for each row.

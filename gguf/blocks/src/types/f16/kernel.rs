@@ -13,7 +13,7 @@ pub(super) fn kernel(cpu: Cpu) -> Kernel {
             |rows, first_col, panel| {
                 unpack_floats(rows, first_col, panel, |b| f16_to_f32(u16::from_le_bytes(b)));
             },
-            |rows, x, acc| dot_floats(rows, x, acc, |b| f16_to_f32(u16::from_le_bytes(b))),
+            |rows, _, x, acc| dot_floats(rows, x, acc, |b| f16_to_f32(u16::from_le_bytes(b))),
         ),
     };
     Kernel::Float {

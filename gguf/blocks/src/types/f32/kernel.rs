@@ -10,7 +10,7 @@ pub(super) fn kernel(cpu: Cpu) -> Kernel {
         Level::Avx2 => (super::x86::unpack, super::x86::dot),
         _ => (
             |rows, first_col, panel| unpack_floats(rows, first_col, panel, f32::from_le_bytes),
-            |rows, x, acc| dot_floats(rows, x, acc, f32::from_le_bytes),
+            |rows, _, x, acc| dot_floats(rows, x, acc, f32::from_le_bytes),
         ),
     };
     Kernel::Float {

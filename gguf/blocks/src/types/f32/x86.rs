@@ -14,9 +14,9 @@ pub(super) fn unpack(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel) {
 }
 
 /// Multiplies with one column at [`crate::Level::Avx2`].
-pub(super) fn dot(rows: [&[u8]; ROWS], x: &[f32], acc: &mut [f32; ROWS]) {
+pub(super) fn dot(rows: [&[u8]; ROWS], ahead: &[u8], x: &[f32], acc: &mut [f32; ROWS]) {
     // SAFETY: only `kernel` hands this function out, for a `Cpu` that has AVX2, FMA and F16C.
-    unsafe { dot_avx2(rows, x, acc) }
+    unsafe { dot_avx2(rows, ahead, x, acc) }
 }
 
 #[target_feature(enable = "avx2,f16c")]
@@ -27,8 +27,8 @@ fn unpack_avx2(rows: [&[u8]; ROWS], first_col: usize, panel: &mut Panel) {
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn dot_avx2(rows: [&[u8]; ROWS], x: &[f32], acc: &mut [f32; ROWS]) {
-    dot_eights(rows, x, acc, f32::from_le_bytes, |b: &[u8; 32]| {
+fn dot_avx2(rows: [&[u8]; ROWS], ahead: &[u8], x: &[f32], acc: &mut [f32; ROWS]) {
+    dot_eights(rows, ahead, x, acc, f32::from_le_bytes, |b: &[u8; 32]| {
         _mm256_castsi256_ps(load32(b))
     });
 }
