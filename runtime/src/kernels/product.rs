@@ -21,9 +21,15 @@ const TASK: usize = 30_000;
 /// Pieces of work for each thread.
 const PIECES: usize = 6;
 
-/// Panels of eight rows that are worked on together: as many as share what a level makes of the activations first, while
-/// their tiles, sums and activations fit into the second cache.
-const PANELS: usize = 16;
+/// Panels of eight rows that are worked on together, at most.
+const PANELS: usize = 32;
+
+/// Sums of a thread, which with tiles and activations are to fit into the second cache: for as many panels as that allows
+/// of `n_pairs` columns, so that many panels share what a level makes of the columns first.
+const SUMS: usize = 4096;
+
+/// The same for panels of f32, of which each has all columns to itself: results are written in whole lines.
+const FLOAT_PANELS: usize = 4;
 
 /// How the rows of a weight become tiles or panels.
 #[derive(Clone, Copy, Debug)]
@@ -154,10 +160,11 @@ impl Product<'_> {
         let pairs = self.group_starts[mat]..self.group_starts[mat + 1];
         let n_rows = y.n_cols();
         SCRATCH.with_borrow_mut(|scratch| {
-            let n_sums = PANELS * pairs.len();
+            let step = self.n_panels(pairs.len()) * ROWS;
+            let n_sums = step / ROWS * pairs.len();
             scratch.acc.resize(n_sums.max(scratch.acc.len()), [0.0; ROWS]);
-            for first in (0..n_rows).step_by(PANELS * ROWS) {
-                let n = n_rows.min(first + PANELS * ROWS) - first;
+            for first in (0..n_rows).step_by(step) {
+                let n = n_rows.min(first + step) - first;
                 let n_panels = n.div_ceil(ROWS);
                 let start = mat * self.w.n_rows + first_row + first;
                 scratch.acc[..n_panels * pairs.len()].fill([0.0; ROWS]);
@@ -176,6 +183,15 @@ impl Product<'_> {
                 }
             }
         });
+    }
+
+    /// Panels that are worked on together for `n_pairs` pairs.
+    fn n_panels(&self, n_pairs: usize) -> usize {
+        if self.path.is_int() {
+            (SUMS / n_pairs).clamp(FLOAT_PANELS, PANELS)
+        } else {
+            FLOAT_PANELS
+        }
     }
 
     /// Which of `n` pairs are multiplied together: the first, and how many.

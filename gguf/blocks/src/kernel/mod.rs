@@ -186,6 +186,12 @@ pub(crate) fn each_of<U>(f: impl Fn(usize) -> U) -> [U; ROWS] {
     [f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)]
 }
 
+/// The same with the numbers of four.
+#[inline(always)]
+pub(crate) fn four<U>(f: impl Fn(usize) -> U) -> [U; 4] {
+    [f(0), f(1), f(2), f(3)]
+}
+
 /// The blocks of each row that hold the groups to unpack; the check of all lengths is here, once a row.
 #[inline]
 fn blocks<B: IntBlock>(rows: [&[u8]; ROWS], first_group: usize, n_groups: usize) -> [&[B]; ROWS] {

@@ -12,11 +12,11 @@
 
 use std::arch::x86_64::{
     __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_mullo_epi16, _mm256_set1_epi8, _mm256_set1_epi16,
-    _mm256_setzero_ps, _mm256_xor_si256,
+    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_xor_si256,
 };
 use std::marker::PhantomData;
 
-use self::columns::{CHUNKS, Single, add_group, finish};
+use self::columns::{CHUNKS, Single, add_group, add_half, finish, scale_ints};
 use super::{Columns, IntBlock, IntKernel, blocks, check_columns, each, each_of, n_columns, portable};
 use crate::activation::GroupScale;
 use crate::tile::{GROUP, ROWS, Spread, Tile};
@@ -45,6 +45,19 @@ pub(crate) struct Target<'a, B, const DOT: bool> {
     sum: __m256,
     acc: __m256,
     block: PhantomData<B>,
+}
+
+/// Whole sums of a half of a group.
+#[derive(Clone, Copy)]
+pub(crate) struct Part(__m256i);
+
+impl Part {
+    /// Of no half yet.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(crate) fn none() -> Self {
+        Self(_mm256_setzero_si256())
+    }
 }
 
 /// The kernels of a type.
@@ -183,6 +196,45 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
         } else {
             self.acc = sums[0];
         }
+    }
+
+    /// The values of a half of a group with integer scales: where a block's bytes hold parts of many groups, taking these
+    /// by halves needs fewer registers. `part` is what the other half gave if that came first; [`Self::end`] takes what
+    /// both gave.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(crate) fn half(&mut self, group: usize, half: usize, v: [__m256i; CHUNKS / 2], part: Part) -> Part {
+        const { assert!(B::KIND.int_scales && !B::KIND.wide()) };
+        if !DOT {
+            let out = &mut self.tile.v[group].as_chunks_mut::<32>().0[half * v.len()..];
+            for (out, v) in out.iter_mut().zip(v) {
+                store(out, v);
+            }
+            return part;
+        }
+        self.ahead = prefetch_next(self.ahead, size_of::<B>().div_ceil(2 * B::GROUPS));
+        let x = Single {
+            q: &self.x[group],
+            s: &self.scales[group],
+        };
+        let [ints] = add_half::<B, _>(self.tile, group, half, v, x, [part.0]);
+        Part(ints)
+    }
+
+    /// Ends a group whose halves have come.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(crate) fn end(&mut self, group: usize, part: Part) {
+        if !DOT {
+            return;
+        }
+        let x = Single {
+            q: &self.x[group],
+            s: &self.scales[group],
+        };
+        let mut sums = [self.sum];
+        scale_ints::<B, 1, _>(self.tile, group, x, [part.0], &mut sums);
+        [self.sum] = sums;
     }
 
     /// Unpacks a block as the portable kernel does.

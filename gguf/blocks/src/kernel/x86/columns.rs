@@ -241,15 +241,44 @@ pub(super) fn add_group<B: IntBlock, const N: usize, X: GroupColumns>(
         }
     }
     if kind.int_scales {
-        if lowered::<X>(kind) {
-            add_lower::<N, X>(load_pairs(&tile.lower[g]), x, &mut ints);
-        }
-        for c in 0..N {
-            // SAFETY: as above.
-            sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[c]), unsafe { x.d(c) }, sums[c]);
-        }
+        scale_ints::<B, N, X>(tile, g, x, ints, sums);
     } else if kind.mins == Minima::Float {
         add_min::<N, X>(&tile.min[g], x, sums);
+    }
+}
+
+/// Adds half a group of integer scales with a single column to whole sums.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn add_half<B: IntBlock, X: GroupColumns>(
+    tile: &Tile,
+    g: usize,
+    half: usize,
+    v: [__m256i; CHUNKS / 2],
+    x: X,
+    ints: [__m256i; 1],
+) -> [__m256i; 1] {
+    let first = half * v.len();
+    let scale = load_pairs(&tile.int_scale[g][if const { B::KIND }.halves { half } else { 0 }]);
+    add_chunks::<B, 1, X>(first, v.len(), &|chunk| v[chunk - first], x, scale, ints)
+}
+
+/// Adds the whole sums of group `g` to those in the unit of the super-block.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn scale_ints<B: IntBlock, const N: usize, X: GroupColumns>(
+    tile: &Tile,
+    g: usize,
+    x: X,
+    mut ints: [__m256i; N],
+    sums: &mut [__m256; N],
+) {
+    if lowered::<X>(const { B::KIND }) {
+        add_lower::<N, X>(load_pairs(&tile.lower[g]), x, &mut ints);
+    }
+    for c in 0..N {
+        // SAFETY: this code is compiled for the same features.
+        sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[c]), unsafe { x.d(c) }, sums[c]);
     }
 }
 

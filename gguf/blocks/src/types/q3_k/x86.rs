@@ -3,17 +3,16 @@
 #![expect(unsafe_code, reason = "a trait of code compiled for AVX2")]
 
 use std::arch::x86_64::{
-    _mm256_and_si256, _mm256_or_si256, _mm256_set1_epi8, _mm256_slli_epi16, _mm256_srli_epi16,
+    __m256i, _mm256_and_si256, _mm256_or_si256, _mm256_set1_epi8, _mm256_slli_epi16, _mm256_srli_epi16,
     _mm256_sub_epi8,
 };
 
 use super::Q3K;
-use crate::kernel::each_of;
-use crate::kernel::x86::{Target, Unpack};
+use crate::kernel::four;
+use crate::kernel::x86::{Part, Target, Unpack};
 use crate::tile::ROWS;
 use crate::x86::{
-    columns, dwords, eight, halves, high_nibbles, low_nibbles, move_bit, shift_right, signed_byte_twice,
-    store_rows,
+    columns, dwords, halves, high_nibbles, low_nibbles, move_bit, shift_right, signed_byte_twice, store_rows,
 };
 
 impl Unpack for Q3K {
@@ -39,19 +38,55 @@ impl Unpack for Q3K {
         }
         store_rows(&mut out.tile().unit, halves(rows, |b| b.d));
         let piece = |i: usize| columns(rows, |b| &b.hmask.as_chunks::<16>().0[i]);
-        let third = eight(piece(0), piece(1));
-        let three = _mm256_set1_epi8(3);
-        for half in 0..2 {
-            let piece = |i: usize| columns(rows, |b| &b.qs.as_chunks::<16>().0[2 * half + i]);
-            let v = eight(piece(0), piece(1));
-            for quarter in 0..4 {
-                let group = 4 * half + quarter;
-                let codes = each_of(|i| {
-                    let two = _mm256_and_si256(shift_right(v[i], 2 * quarter), three);
-                    _mm256_or_si256(two, move_bit(third[i], group, 2))
-                });
-                out.group(first + group, codes);
-            }
-        }
+        let third = [piece(0), piece(1)];
+        four_groups::<0, DOT>(rows, first, third, out);
+        four_groups::<1, DOT>(rows, first, third, out);
     }
+}
+
+/// The four groups of half `HALF` of the block, whose low two bits lie in the same bytes; `third` are the halves of all
+/// third bits.
+// Everything is known when compiled, so that nothing is left of the partial sums but registers.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn four_groups<const HALF: usize, const DOT: bool>(
+    rows: [&Q3K; ROWS],
+    first: usize,
+    third: [[__m256i; 4]; 2],
+    out: &mut Target<'_, Q3K, DOT>,
+) {
+    let part = four_halves::<HALF, 0, DOT>(rows, first, third[0], out, [Part::none(); 4]);
+    let part = four_halves::<HALF, 1, DOT>(rows, first, third[1], out, part);
+    let first = first + 4 * HALF;
+    out.end(first, part[0]);
+    out.end(first + 1, part[1]);
+    out.end(first + 2, part[2]);
+    out.end(first + 3, part[3]);
+}
+
+/// Half `OF_GROUP` of each of these groups.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn four_halves<const HALF: usize, const OF_GROUP: usize, const DOT: bool>(
+    rows: [&Q3K; ROWS],
+    first: usize,
+    third: [__m256i; 4],
+    out: &mut Target<'_, Q3K, DOT>,
+    part: [Part; 4],
+) -> [Part; 4] {
+    let v = columns(rows, |b| &b.qs.as_chunks::<16>().0[2 * HALF + OF_GROUP]);
+    let mut codes = |quarter: usize, part| {
+        let group = 4 * HALF + quarter;
+        let v = four(|i| {
+            let two = _mm256_and_si256(shift_right(v[i], 2 * quarter), _mm256_set1_epi8(3));
+            _mm256_or_si256(two, move_bit(third[i], group, 2))
+        });
+        out.half(first + group, OF_GROUP, v, part)
+    };
+    [
+        codes(0, part[0]),
+        codes(1, part[1]),
+        codes(2, part[2]),
+        codes(3, part[3]),
+    ]
 }

@@ -9,10 +9,10 @@ use std::arch::x86_64::{
 use zerocopy::IntoBytes;
 
 use super::Q6K;
-use crate::kernel::each_of;
-use crate::kernel::x86::{Target, Unpack};
+use crate::kernel::four;
+use crate::kernel::x86::{Part, Target, Unpack};
 use crate::tile::ROWS;
-use crate::x86::{columns, eight, halves, high_nibbles, low_nibbles, signed_byte_twice, store_rows};
+use crate::x86::{columns, halves, high_nibbles, low_nibbles, signed_byte_twice, store_rows};
 
 impl Unpack for Q6K {
     #[inline]
@@ -24,30 +24,49 @@ impl Unpack for Q6K {
             out.set_int_scales(first + g, scale(0), scale(1));
         }
         store_rows(&mut out.tile().unit, halves(rows, |b| b.d));
-        for half in 0..2 {
-            let low = |i: usize| columns(rows, |b| &b.ql.as_chunks::<16>().0[4 * half + i]);
-            let high = |i: usize| columns(rows, |b| &b.qh.as_chunks::<16>().0[2 * half + i]);
-            let (even, odd, high) = (
-                eight(low(0), low(1)),
-                eight(low(2), low(3)),
-                eight(high(0), high(1)),
-            );
-            let first = first + 4 * half;
-            out.group(
-                first,
-                each_of(|i| join(low_nibbles(even[i]), _mm256_slli_epi16::<4>(high[i]))),
-            );
-            out.group(
-                first + 1,
-                each_of(|i| join(low_nibbles(odd[i]), _mm256_slli_epi16::<2>(high[i]))),
-            );
-            out.group(first + 2, each_of(|i| join(high_nibbles(even[i]), high[i])));
-            out.group(
-                first + 3,
-                each_of(|i| join(high_nibbles(odd[i]), _mm256_srli_epi16::<2>(high[i]))),
-            );
-        }
+        four_groups::<0, DOT>(rows, first, out);
+        four_groups::<1, DOT>(rows, first + 4, out);
     }
+}
+
+/// The four groups of half `HALF` of the block, of which 16 bytes hold parts of two or all.
+// Everything is known when compiled, so that nothing is left of the partial sums but registers.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn four_groups<const HALF: usize, const DOT: bool>(
+    rows: [&Q6K; ROWS],
+    first: usize,
+    out: &mut Target<'_, Q6K, DOT>,
+) {
+    let part = four_halves::<HALF, 0, DOT>(rows, first, out, [Part::none(); 4]);
+    let part = four_halves::<HALF, 1, DOT>(rows, first, out, part);
+    out.end(first, part[0]);
+    out.end(first + 1, part[1]);
+    out.end(first + 2, part[2]);
+    out.end(first + 3, part[3]);
+}
+
+/// Half `OF_GROUP` of each of these groups.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn four_halves<const HALF: usize, const OF_GROUP: usize, const DOT: bool>(
+    rows: [&Q6K; ROWS],
+    first: usize,
+    out: &mut Target<'_, Q6K, DOT>,
+    part: [Part; 4],
+) -> [Part; 4] {
+    let even = columns(rows, |b| &b.ql.as_chunks::<16>().0[4 * HALF + OF_GROUP]);
+    let odd = columns(rows, |b| &b.ql.as_chunks::<16>().0[4 * HALF + 2 + OF_GROUP]);
+    let high = columns(rows, |b| &b.qh.as_chunks::<16>().0[2 * HALF + OF_GROUP]);
+    let v = four(|i| join(low_nibbles(even[i]), _mm256_slli_epi16::<4>(high[i])));
+    let a = out.half(first, OF_GROUP, v, part[0]);
+    let v = four(|i| join(low_nibbles(odd[i]), _mm256_slli_epi16::<2>(high[i])));
+    let b = out.half(first + 1, OF_GROUP, v, part[1]);
+    let v = four(|i| join(high_nibbles(even[i]), high[i]));
+    let c = out.half(first + 2, OF_GROUP, v, part[2]);
+    let v = four(|i| join(high_nibbles(odd[i]), _mm256_srli_epi16::<2>(high[i])));
+    let d = out.half(first + 3, OF_GROUP, v, part[3]);
+    [a, b, c, d]
 }
 
 /// Four low bits and the two at bits 4 and 5 of `two`.
