@@ -92,8 +92,7 @@ impl<'a> GridMut<'a> {
 }
 
 /// Bytes of a huge page: less memory cannot be in one.
-#[cfg(target_os = "linux")]
-const HUGE: usize = 2 << 20;
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 /// Asks the system to have memory in huge pages. It need not, and nothing but speed tells.
 pub(crate) fn ask_for_huge_pages<T>(memory: &mut [T]) {
@@ -106,7 +105,7 @@ pub(crate) fn ask_for_huge_pages<T>(memory: &mut [T]) {
         let start = memory.as_mut_ptr().cast::<u8>();
         let skipped = start.align_offset(page);
         let n = size_of_val(memory).saturating_sub(skipped) / page * page;
-        if n < HUGE {
+        if n < HUGE_PAGE {
             return;
         }
         // SAFETY: the pages lie inside `memory`, and the advice changes neither what they hold nor who may access them.

@@ -48,7 +48,8 @@ pub struct PlacementArgs {
 }
 
 impl PlacementArgs {
-    fn placement(self) -> Placement {
+    /// What they ask for.
+    pub(crate) fn placement(self) -> Placement {
         let given = self.cpu_mask.into_iter().chain(self.cpu_range);
         Placement {
             cpus: given.reduce(|a, b| a.union(&b)),
@@ -80,6 +81,9 @@ pub struct PoolArgs {
     pub placement: PlacementArgs,
 }
 
+/// Whether the user was told what of a placement has no effect.
+static TOLD: Once = Once::new();
+
 impl PoolArgs {
     /// The threads.
     ///
@@ -92,12 +96,22 @@ impl PoolArgs {
             spins: None,
             placement: self.placement.placement(),
         };
-        if let Some(why) = options.placement.lack_of_huge_pages() {
-            // A program may make several pools.
-            static TOLD: Once = Once::new();
-            TOLD.call_once(|| gguf_cli::warn(&format!("`--huge-pages`: {why}")));
-        }
-        Pool::new(&options).map_err(|e| Failure::Usage(format!("threads: {e}")))
+        let pool = Pool::new(&options).map_err(|e| Failure::Usage(format!("threads: {e}")))?;
+        // A program may make several pools.
+        TOLD.call_once(|| tell_no_effect(&options.placement, &pool));
+        Ok(pool)
+    }
+}
+
+/// Says what of a placement has no effect here.
+fn tell_no_effect(placement: &Placement, pool: &Pool) {
+    if let Some(why) = placement.lack_of_huge_pages() {
+        gguf_cli::warn(&format!("`--huge-pages`: {why}"));
+    }
+    if placement.numa == Some(Numa::Distribute) && pool.n_nodes() == 1 {
+        gguf_cli::warn(
+            "`--numa distribute` has no effect: the processors are on one node of memory, as far as the system tells",
+        );
     }
 }
 

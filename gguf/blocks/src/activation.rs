@@ -7,7 +7,7 @@
 //! group with a value that is not finite has `d = NaN` and `q = 0`, so that it shows in every product. Sums over the
 //! values are kept next to the scale because types with a minimum or an offset need them.
 
-use crate::{Cpu, Level};
+use crate::Cpu;
 
 /// Values that share a scale.
 pub const GROUP: usize = 32;
@@ -48,7 +48,7 @@ pub fn quantize(cpu: Cpu, x: &[f32], q: &mut [i8], scales: &mut [GroupScale]) {
     );
     match cpu.level().base() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => crate::x86::quantize(x, q, scales),
+        crate::Level::Avx2 => crate::x86::quantize(x, q, scales),
         _ => quantize_with(x, q, scales, max_bits, fill),
     }
 }

@@ -1,6 +1,6 @@
 //! Conversion between f32 and the 16-bit float types. Whole numbers only, so any machine gives the same bits.
 
-use crate::{Cpu, Level};
+use crate::Cpu;
 
 /// The value of a half. Exact; a NaN comes out quiet, with its payload.
 #[inline]
@@ -59,7 +59,7 @@ pub fn f16_slice_to_f32(src: &[[u8; 2]], out: &mut [f32]) {
     assert_eq!(src.len(), out.len(), "both sides have as many elements");
     match Cpu::best().level().base() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => crate::x86::halves_to_f32(src, out),
+        crate::Level::Avx2 => crate::x86::halves_to_f32(src, out),
         _ => each(src, out, |&h, o| *o = f16_to_f32(u16::from_le_bytes(h))),
     }
 }

@@ -12,7 +12,7 @@ use crate::{Failure, Result};
 /// Runs a program: parses `A` from the command line, calls `f`, prints a failure as one line `error: ..` to
 /// stderr and maps it to the exit code. A closed pipe on stdout is success. An unknown level in `GGUF_CPU` is
 /// refused first, whether or not the program computes anything. An option's alias of several letters may stand behind
-/// one dash: `-ub`.
+/// one dash: `-ub 512`, `-ub512`.
 pub fn run<A: clap::Parser>(f: impl FnOnce(A) -> Result<()>) -> ExitCode {
     execute(long_aliases(&A::command(), std::env::args_os().collect()), f)
 }
@@ -63,16 +63,31 @@ fn one_line(message: &str) -> String {
 }
 
 /// Options with several letters behind one dash, as llama.cpp has them (`-ub`), which clap alone would read as several
-/// options: an option that has the letters as an alias gets its second dash.
+/// options: an option that has the letters as an alias gets its second dash. Its value may stand right behind it where
+/// it begins with a digit, as behind an option of one letter: `-ub512`.
 fn long_aliases(command: &clap::Command, mut args: Vec<OsString>) -> Vec<OsString> {
     let commands = || std::iter::once(command).chain(command.get_subcommands());
     let options = || commands().flat_map(clap::Command::get_arguments);
-    let known = |name: &str| options().any(|a| a.get_all_aliases().is_some_and(|all| all.contains(&name)));
+    let known = |name: &str, with_value: bool| {
+        options().any(|a| {
+            let is_alias = a.get_all_aliases().is_some_and(|all| all.contains(&name));
+            is_alias && (!with_value || a.get_action().takes_values())
+        })
+    };
     let ours = args.iter().position(|a| a == "--").unwrap_or(args.len());
     for arg in args.iter_mut().take(ours).skip(1) {
-        let name = arg.to_str().and_then(|a| a.strip_prefix('-'));
-        if let Some(name) = name.filter(|name| known(name)) {
-            *arg = format!("--{name}").into();
+        let Some(text) = arg.to_str().and_then(|a| a.strip_prefix('-')) else {
+            continue;
+        };
+        if known(text, false) {
+            *arg = format!("--{text}").into();
+            continue;
+        }
+        let value = text.find(|c: char| c == '=' || c.is_ascii_digit());
+        if let Some((name, value)) = value.and_then(|at| text.split_at_checked(at))
+            && known(name, true)
+        {
+            *arg = format!("--{name}={}", value.strip_prefix('=').unwrap_or(value)).into();
         }
     }
     args
@@ -188,6 +203,10 @@ mod tests {
             ("-k check f", show(false, Some("check"))),
             ("--key=check f", show(false, Some("check"))),
             ("-ke check f", show(false, Some("check"))),
+            ("-ke=check f", show(false, Some("check"))),
+            ("-ke0-7 f", show(false, Some("0-7"))),
+            // Of the option of one letter.
+            ("-kex0 f", show(false, Some("ex0"))),
             ("-- f", show(false, None)),
             (
                 "--json check f",

@@ -1,10 +1,15 @@
 //! How fast the machine's memory can be read.
 
-use crate::pool;
 use std::time::{Duration, Instant};
 
-/// Words of a piece that a thread reads at once, 1 MiB.
-const PIECE: usize = 1 << 17;
+use memmap2::MmapMut;
+
+use crate::pool;
+
+/// Bytes of a piece that a thread reads at once.
+const PIECE: usize = 1 << 20;
+/// Bytes of a word, which are read at once.
+const WORD: usize = size_of::<u64>();
 /// Bytes that are read at least, and at most.
 const BYTES: std::ops::RangeInclusive<u64> = 256 << 20..=1 << 30;
 /// The buffer is this many times as large as the largest cache.
@@ -28,27 +33,16 @@ pub(super) struct Bandwidth {
 /// Measures on the threads of the pool that it is called in; `None` where there is no memory for the buffer.
 pub(super) fn measure() -> Option<Bandwidth> {
     let n_bytes = buffer_bytes();
-    let n_words = usize::try_from(n_bytes / 8).ok()?;
-    let mut words: Vec<u64> = Vec::new();
-    words.try_reserve_exact(n_words).ok()?;
-    // Written by the threads that read: memory that was never written has no pages of its own, and belongs to no node.
-    let fresh = &mut words.spare_capacity_mut()[..n_words];
-    pool::for_each(fresh.chunks_mut(PIECE), |piece| {
-        for word in piece {
-            word.write(1);
-        }
-    });
-    // Vectors are made long only by writing.
-    words.resize(n_words, 1);
+    let buffer = buffer(n_bytes)?;
     let started = Instant::now();
     let mut rates = Vec::new();
     // The first pass is not counted.
     for pass in 0..=PASSES {
         let begun = Instant::now();
-        let sums = pool::map(words.chunks(PIECE), sum);
+        let sums = pool::map(buffer.chunks(PIECE), sum);
         let sum: u64 = sums.into_iter().sum();
         let seconds = begun.elapsed().as_secs_f64();
-        if std::hint::black_box(sum) != n_words as u64 {
+        if std::hint::black_box(sum) != n_bytes / WORD as u64 {
             return None;
         }
         if pass > 0 {
@@ -68,16 +62,28 @@ pub(super) fn measure() -> Option<Bandwidth> {
     })
 }
 
-/// Several sums, so that no addition waits for the one before it.
-fn sum(words: &[u64]) -> u64 {
+/// Words of 1. The threads that read write them, once: memory that was never written has no pages of its own, and
+/// belongs to no node.
+fn buffer(n_bytes: u64) -> Option<MmapMut> {
+    let mut buffer = MmapMut::map_anon(usize::try_from(n_bytes).ok()?).ok()?;
+    pool::for_each(buffer.chunks_mut(PIECE), |piece| {
+        piece.as_chunks_mut().0.fill(1_u64.to_ne_bytes());
+    });
+    Some(buffer)
+}
+
+/// Of words. Several sums, so that no addition waits for the one before it.
+fn sum(bytes: &[u8]) -> u64 {
     let mut sums = [0u64; 32];
-    let (chunks, rest) = words.as_chunks::<32>();
+    let (chunks, rest) = bytes.as_chunks::<WORD>().0.as_chunks::<32>();
+    let number = |word: &[u8; WORD]| u64::from_ne_bytes(*word);
     for chunk in chunks {
         for (sum, word) in sums.iter_mut().zip(chunk) {
-            *sum = sum.wrapping_add(*word);
+            *sum = sum.wrapping_add(number(word));
         }
     }
-    rest.iter().chain(&sums).fold(0, |sum, &n| sum.wrapping_add(n))
+    let rest = rest.iter().map(number);
+    rest.chain(sums).fold(0, u64::wrapping_add)
 }
 
 /// Some times the largest cache, but no more than a quarter of what is free.
@@ -86,9 +92,9 @@ fn buffer_bytes() -> u64 {
     let n = wanted.clamp(*BYTES.start(), *BYTES.end());
     gguf_cli::available_memory()
         .map_or(n, |free| n.min(free / 4))
-        .max(PIECE as u64 * 8)
-        / 8
-        * 8
+        .max(PIECE as u64)
+        / WORD as u64
+        * WORD as u64
 }
 
 fn largest_cache() -> u64 {
@@ -105,12 +111,18 @@ fn largest_cache() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::{Pool, PoolOptions};
 
     #[test]
     fn every_word_is_read() {
-        let words: Vec<u64> = (0..100).collect();
-        assert_eq!(sum(&words), 4950);
+        let bytes: Vec<u8> = (0..100_u64).flat_map(u64::to_ne_bytes).collect();
+        assert_eq!(sum(&bytes), 4950);
         assert_eq!(sum(&[]), 0);
+        let pool = Pool::new(&PoolOptions::threads(2)).expect("threads");
+        // Whole pieces, and some words more.
+        let n = PIECE * 3 + 40 * WORD;
+        let buffer = pool.enter(|| buffer(n as u64)).expect("memory");
+        assert_eq!((buffer.len(), sum(&buffer)), (n, (n / WORD) as u64));
         let n = buffer_bytes();
         assert!(n >= 1 << 20 && n <= *BYTES.end() && n.is_multiple_of(8), "{n}");
     }

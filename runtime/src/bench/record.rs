@@ -13,6 +13,7 @@ use super::plan::{Config, Test};
 use super::stats::Summary;
 use super::timing::Warmup;
 use super::traffic::Traffic;
+use crate::pool::{Numa, Placement};
 use crate::{Compute, Model};
 
 /// One test's results.
@@ -105,6 +106,8 @@ pub(super) struct Results {
     pub(super) repetitions: u32,
     /// The step of a sweep.
     pub(super) sweep: Option<usize>,
+    /// What was asked for; the same for all tests.
+    pub(super) placement: Placement,
     /// Load averages at the start and at the end.
     pub(super) load: [Option<f64>; 2],
     /// Why the whole run was not alone on the machine.
@@ -113,7 +116,7 @@ pub(super) struct Results {
 
 impl Results {
     /// At the start of a run.
-    pub(super) fn new(repetitions: u32, sweep: Option<usize>) -> Self {
+    pub(super) fn new(repetitions: u32, sweep: Option<usize>, placement: Placement) -> Self {
         let (load, n_cores) = (load::load_average(), load::n_cores());
         Self {
             models: Vec::new(),
@@ -122,6 +125,7 @@ impl Results {
             n_cores,
             repetitions,
             sweep,
+            placement,
             load: [load, None],
             contended: load::busy_at_start(load, n_cores).into_iter().collect(),
         }
@@ -154,6 +158,7 @@ impl Results {
     pub(super) fn record(&self, m: &Measured) -> Map<String, Value> {
         let parts = [
             what(self.model(m), m),
+            placement(&self.placement),
             speed(m),
             self.reading(m),
             start(&self.model(m).start),
@@ -225,6 +230,16 @@ fn what(model: &ModelFacts, m: &Measured) -> Value {
         "n_prompt": test.n_prompt,
         "n_gen": test.n_gen,
         "n_depth": test.n_depth,
+    })
+}
+
+/// The options of placement, named as in llama-bench where it has them.
+fn placement(asked: &Placement) -> Value {
+    json!({
+        "cpu_mask": asked.cpus.unwrap_or_default().to_mask(),
+        "cpu_strict": asked.strict,
+        "numa": asked.numa.map(Numa::name),
+        "huge_pages": asked.huge_pages,
     })
 }
 

@@ -10,6 +10,7 @@ use super::plan::{N_BATCH, N_UBATCH};
 use super::record::{Measured, ModelFacts, Results};
 use super::stats::{self, LEVEL};
 use crate::KvType;
+use crate::pool::Placement;
 
 /// Form of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -331,6 +332,7 @@ fn notes(results: &Results) -> Vec<String> {
             per_second(b.median)
         ));
     }
+    lines.extend(placement_note(&results.placement));
     lines.extend(traffic_notes(results));
     lines.extend(results.models.iter().map(start_note));
     let load = |l: Option<f64>| l.map_or("unknown".into(), |l| format!("{l:.2}"));
@@ -342,6 +344,18 @@ fn notes(results: &Results) -> Vec<String> {
     ));
     lines.extend(doubts(results));
     lines
+}
+
+/// The placement that was asked for, as on the command line.
+fn placement_note(asked: &Placement) -> Option<String> {
+    let parts = [
+        asked.cpus.map(|cpus| format!("--cpu-range {cpus}")),
+        asked.strict.then(|| "--cpu-strict 1".to_owned()),
+        asked.numa.map(|numa| format!("--numa {}", numa.name())),
+        asked.huge_pages.then(|| "--huge-pages".to_owned()),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("placement: `{}`", parts.join(" ")))
 }
 
 /// What a token reads, of each model's first and last generating test.

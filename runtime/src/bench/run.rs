@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         plan: &plan,
         pools: &pools,
         watch: Watch::start(),
-        results: Results::new(plan.repetitions, plan.sweep),
+        results: Results::new(plan.repetitions, plan.sweep, args.placement.placement()),
         output: Output::new(args.format()),
     };
     let results = bench.run()?;

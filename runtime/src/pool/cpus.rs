@@ -1,6 +1,7 @@
 //! The processors of the machine.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::Path;
 
 /// Where Linux describes processors and nodes.
@@ -77,6 +78,19 @@ impl CpuSet {
             return Err(wrong());
         }
         Ok(set)
+    }
+
+    /// As [`CpuSet::from_mask`] reads it: `0xf0`, and `0x0` for none.
+    pub fn to_mask(&self) -> String {
+        let digits = self.0.iter().rev().fold(String::new(), |mut text, word| {
+            // Hexadecimal digits of all words, the highest first.
+            let _ = write!(text, "{word:016x}");
+            text
+        });
+        match digits.trim_start_matches('0') {
+            "" => "0x0".to_owned(),
+            digits => format!("0x{digits}"),
+        }
     }
 
     /// Reads ranges and numbers apart by commas, such as `0-7,16-23`: also the form of Linux.
@@ -246,6 +260,15 @@ pub(super) mod tests {
         }
         let long = format!("8{}", "0".repeat(255));
         assert_eq!(mask(&long).as_deref(), Ok("1023"));
+        for (text, expected) in [
+            ("0-3", "0xf".to_owned()),
+            ("4-7,64", "0x100000000000000f0".to_owned()),
+            ("1023", format!("0x{long}")),
+        ] {
+            assert_eq!(set(text).to_mask(), expected);
+            assert_eq!(CpuSet::from_mask(&expected), Ok(set(text)));
+        }
+        assert_eq!(CpuSet::default().to_mask(), "0x0");
         for (text, expected) in [
             ("0-3", "0-3"),
             ("5", "5"),

@@ -86,6 +86,8 @@ struct Shared {
     spins: u32,
     /// None where the system decides.
     seats: Option<Seats>,
+    /// Whether a thread that has entered is on the first one.
+    first_seat_taken: AtomicBool,
     huge_pages: bool,
     ended: AtomicBool,
     /// Threads that sleep or are about to.
@@ -163,6 +165,7 @@ impl Pool {
             n_generating,
             spins: options.spins.unwrap_or(usual),
             seats,
+            first_seat_taken: AtomicBool::new(false),
             huge_pages: options.placement.huge_pages,
             ended: AtomicBool::new(false),
             n_asleep: Line::default(),
@@ -171,13 +174,14 @@ impl Pool {
             shared,
             threads: Vec::new(),
         };
-        let _back = pool.seat()?;
+        let _back = pool.shared.seats.is_some().then(KeptAffinity::new);
+        let take = |i| pool.shared.seats.as_ref().map_or(Ok(()), |seats| seats.take(i));
+        // Whether the one that enters can have it.
+        take(0)?;
         for i in 1..n_threads {
             let shared = Arc::clone(&pool.shared);
             // Which the thread inherits.
-            if let Some(seats) = &shared.seats {
-                seats.take(i)?;
-            }
+            take(i)?;
             let thread = std::thread::Builder::new().name(format!("worker-{i}"));
             // What has started ends with the pool.
             pool.threads.push(thread.spawn(move || shared.work(i))?);
@@ -186,25 +190,39 @@ impl Pool {
     }
 
     /// Calls `f` with this thread as one of the pool's. Several threads may be inside at a time: one shares its work
-    /// out, what the others would share out they do themselves meanwhile.
+    /// out, what the others would share out they do themselves meanwhile. Where threads are placed, the first one that is
+    /// inside has the first seat, the others run anywhere on the pool's processors.
     pub fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
         let entered = Entered {
             shared: Arc::clone(&self.shared),
             n_threads: self.shared.n_batch,
         };
-        // The processors were there when the pool was made; without them nothing else changes.
-        let _back = self.seat().ok();
+        let _seat = self.seat();
         with_entered(Some(entered), f)
     }
 
-    /// Takes the first seat until the result is dropped.
-    fn seat(&self) -> std::io::Result<Option<KeptAffinity>> {
-        let Some(seats) = &self.shared.seats else {
-            return Ok(None);
-        };
+    /// Has this thread run where a thread that enters does, until the result is dropped.
+    fn seat(&self) -> Option<Seat<'_>> {
+        let seats = self.shared.seats.as_ref()?;
+        // A thread that is inside stays where it is.
+        if entered(|e| e.is_some_and(|e| Arc::ptr_eq(&e.shared, &self.shared))) {
+            return None;
+        }
         let back = KeptAffinity::new();
-        seats.take(0)?;
-        Ok(Some(back))
+        let taken = &self.shared.first_seat_taken;
+        let is_first = !taken.swap(true, Ordering::Relaxed);
+        let place = if is_first { seats.take(0) } else { seats.take_any() };
+        // The processors were there when the pool was made; without them nothing else changes.
+        drop(place);
+        Some(Seat {
+            _back: back,
+            taken: is_first.then_some(taken),
+        })
+    }
+
+    /// Nodes of memory that threads are spread over; 1 where they are not.
+    pub(crate) fn n_nodes(&self) -> usize {
+        self.shared.seats.as_ref().map_or(1, Seats::n_nodes)
     }
 
     /// Threads for prompts and all other work, with the one that enters.
@@ -215,6 +233,21 @@ impl Pool {
     /// Threads for tokens that are generated one by one.
     pub fn n_generating(&self) -> usize {
         self.shared.n_generating
+    }
+}
+
+/// The place of a thread that has entered.
+struct Seat<'a> {
+    _back: KeptAffinity,
+    /// Says that it has the first seat, if it has.
+    taken: Option<&'a AtomicBool>,
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        if let Some(taken) = self.taken {
+            taken.store(false, Ordering::Relaxed);
+        }
     }
 }
 

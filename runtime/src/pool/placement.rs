@@ -2,17 +2,17 @@
 //!
 //! Each thread of a pool has a seat: the processors that it may run on. Threads inherit where they may run from the
 //! thread that starts them, so a pool takes one seat after the other while it starts its threads; the one that enters
-//! takes the first seat meanwhile.
+//! takes the first seat meanwhile. Threads that enter beside it run anywhere on the pool's processors.
 //!
 //! The system puts a page of memory on the node of the thread that touches it first. Scratch memory of a thread is its
-//! own and needs no more. What all threads use is touched in stretches, by a thread that goes from node to node.
+//! own and needs no more. What all threads use is touched in stretches of a huge page, by a thread that goes from node to
+//! node.
 
 use std::path::Path;
 
 use super::cpus::{CpuSet, Topology};
+use crate::memory::HUGE_PAGE;
 
-/// Bytes that lie on one node together: a huge page.
-const STRETCH: usize = 2 << 20;
 /// Bytes of the smallest pages there are.
 const PAGE: usize = 4096;
 /// Where Linux tells whether there are huge pages for those who ask.
@@ -43,21 +43,24 @@ pub enum Numa {
 }
 
 impl Numa {
-    const ALL: [(Self, &'static str); 3] = [
-        (Self::Distribute, "distribute"),
-        (Self::Isolate, "isolate"),
-        (Self::Numactl, "numactl"),
-    ];
+    const ALL: [Self; 3] = [Self::Distribute, Self::Isolate, Self::Numactl];
+
+    /// The name on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Distribute => "distribute",
+            Self::Isolate => "isolate",
+            Self::Numactl => "numactl",
+        }
+    }
 }
 
 impl std::str::FromStr for Numa {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|(_, name)| *name == text);
-        found
-            .map(|(numa, _)| numa)
-            .ok_or_else(|| format!("expected distribute, isolate or numactl, found `{text}`"))
+        let found = Self::ALL.into_iter().find(|numa| numa.name() == text);
+        found.ok_or_else(|| format!("expected distribute, isolate or numactl, found `{text}`"))
     }
 }
 
@@ -206,6 +209,16 @@ impl Seats {
         affinity::set(&self.of_threads[thread % self.of_threads.len()])
     }
 
+    /// Has the calling thread run anywhere on the pool's processors.
+    pub(super) fn take_any(&self) -> std::io::Result<()> {
+        affinity::set(&self.all)
+    }
+
+    /// Nodes that threads and memory are spread over; 1 where they are not.
+    pub(super) fn n_nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// How threads beside those of the pool are to run.
     pub(super) fn beside(&self) -> Beside {
         Beside {
@@ -263,7 +276,11 @@ impl Beside {
         let _back = KeptAffinity::new();
         for node in 0..self.nodes.len() {
             self.go(node);
-            for stretch in fresh.chunks_mut(of(STRETCH)).skip(node).step_by(self.nodes.len()) {
+            for stretch in fresh
+                .chunks_mut(of(HUGE_PAGE))
+                .skip(node)
+                .step_by(self.nodes.len())
+            {
                 for element in stretch.iter_mut().step_by(of(PAGE)) {
                     *element = std::hint::black_box(T::default());
                 }
@@ -422,8 +439,8 @@ mod tests {
         assert_eq!(seats(on("6-9"), 0), Err(text.to_owned()));
         let text = "expected distribute, isolate or numactl, found `mirror`";
         assert_eq!("mirror".parse::<Numa>(), Err(text.to_owned()));
-        for (_, name) in Numa::ALL {
-            assert!(name.parse::<Numa>().is_ok());
+        for numa in Numa::ALL {
+            assert_eq!(numa.name().parse(), Ok(numa));
         }
         assert_eq!(Placement::default().seats(), Ok(None));
         assert!(on("1023").seats().is_err());

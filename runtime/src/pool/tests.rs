@@ -79,17 +79,18 @@ fn a_panic_of_a_task_comes_back_and_the_pool_goes_on() {
 fn several_threads_may_be_inside() {
     let pool = pool(2);
     let n = AtomicUsize::new(0);
+    let inside = || {
+        pool.enter(|| {
+            for _ in 0..500 {
+                run(4, |_| {
+                    n.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+        });
+    };
     std::thread::scope(|s| {
         for _ in 0..3 {
-            s.spawn(|| {
-                pool.enter(|| {
-                    for _ in 0..500 {
-                        run(4, |_| {
-                            n.fetch_add(1, Ordering::Relaxed);
-                        });
-                    }
-                });
-            });
+            s.spawn(inside);
         }
     });
     assert_eq!(n.into_inner(), 3 * 500 * 4);
@@ -172,6 +173,47 @@ fn threads_run_where_they_are_asked_to() {
         };
         let made = Pool::new(&too_many).map_err(|e| e.to_string());
         assert_eq!(made.is_err(), strict);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_inside_at_the_same_time_do_not_share_the_first_seat() {
+    let here = || placement::affinity::get().expect("the test runs somewhere");
+    let cpus: Vec<usize> = here().iter().take(2).collect();
+    let chosen: CpuSet = cpus.iter().copied().collect();
+    let options = PoolOptions {
+        placement: Placement {
+            cpus: Some(chosen),
+            strict: true,
+            ..Placement::default()
+        },
+        ..PoolOptions::threads(cpus.len())
+    };
+    let pool = Pool::new(&options).expect("threads on processors that are there");
+    let first = CpuSet::from_iter([cpus[0]]);
+    for _ in 0..3 {
+        let all_inside = std::sync::Barrier::new(3);
+        let inside = || {
+            let before = here();
+            let seat = pool.enter(|| {
+                all_inside.wait();
+                // Not a second time.
+                assert_eq!(pool.enter(here), here());
+                let seat = here();
+                all_inside.wait();
+                seat
+            });
+            assert_eq!(here(), before);
+            seat
+        };
+        let mut seats = std::thread::scope(|s| {
+            let threads = [(); 3].map(|()| s.spawn(inside));
+            threads.map(|t| t.join().expect("it enters"))
+        });
+        seats.sort_by_key(CpuSet::len);
+        assert_eq!(seats, [first, chosen, chosen]);
+        assert_eq!(pool.enter(here), first);
     }
 }
 

@@ -4,6 +4,8 @@ use std::process::{Command, Output, Stdio};
 
 use crate::cli::{Work, error, ok};
 use crate::common::{Tiny, write};
+#[cfg(target_os = "linux")]
+use crate::placement::own_cpu;
 use serde_json::Value;
 
 const BENCH: &str = env!("CARGO_BIN_EXE_gguf-bench");
@@ -112,6 +114,39 @@ fn all_combinations_are_run_in_every_form() {
     let keys: Vec<&String> = records[0].as_object().unwrap().keys().collect();
     assert_eq!(lines[0], keys);
     assert!(records[0]["warmup_steady"].is_null());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn results_say_how_threads_and_memory_were_placed() {
+    let work = Work::new(&Tiny::new());
+    let cpu = own_cpu();
+    let line = format!("-p 4 -n 0 -r 1 -t 1 -Cr{cpu} --cpu-strict 1 --numa numactl --huge-pages");
+    let told = |test: &Value| ["cpu_mask", "cpu_strict", "numa", "huge_pages"].map(|key| test[key].clone());
+    let mask = format!("0x{}{}", 1 << (cpu % 4), "0".repeat(cpu / 4));
+    let placed = [
+        Value::from(mask.clone()),
+        true.into(),
+        "numactl".into(),
+        true.into(),
+    ];
+    assert_eq!(told(&tests(&json(&work, &line))[0]), placed);
+    let csv = ok(&bench(&work, &format!("{line} -o csv")));
+    let heads: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    let values: Vec<&str> = csv.lines().nth(1).unwrap().split(',').collect();
+    let at = heads.iter().position(|head| *head == "cpu_mask").unwrap();
+    assert_eq!(
+        heads[at..at + 4],
+        ["cpu_mask", "cpu_strict", "numa", "huge_pages"]
+    );
+    assert_eq!(values[at..at + 4], [&mask, "true", "numactl", "true"]);
+    let note = format!("- placement: `--cpu-range {cpu} --cpu-strict 1 --numa numactl --huge-pages`\n");
+    let table = ok(&bench(&work, &line));
+    assert!(table.contains(&note), "{table}");
+    let usual = "-p 4 -n 0 -r 1";
+    let nothing = [Value::from("0x0"), false.into(), Value::Null, false.into()];
+    assert_eq!(told(&tests(&json(&work, usual))[0]), nothing);
+    assert!(!ok(&bench(&work, usual)).contains("placement"));
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use gguf_runtime::pool::{CpuSet, Numa, Placement, Pool, PoolOptions};
 use gguf_runtime::{Model, Session, Settings, Token};
 
-use crate::cli::{Work, error};
+use crate::cli::{Work, error, ok};
 use crate::common::Tiny;
 
 /// A processor that the test may use.
-fn own_cpu() -> usize {
+pub(crate) fn own_cpu() -> usize {
     let set = rustix::thread::sched_getaffinity(None).unwrap();
     (0..CpuSet::MAX).find(|&cpu| set.is_set(cpu)).unwrap()
 }
@@ -22,6 +22,8 @@ fn options_change_no_result() {
     for options in [
         &["--cpu-range", &range][..],
         &["-Cr", &range, "-C", &mask],
+        &[&format!("-Cr{range}")],
+        &[&format!("-Cr={range}"), &format!("-C{mask}")],
         &["--cpu-mask", &mask, "-t", "1", "--cpu-strict", "1"],
         &["--numa", "distribute", "--prefetch"],
         &["--numa", "isolate", "--no-mmap", "--huge-pages"],
@@ -33,6 +35,23 @@ fn options_change_no_result() {
         found["threads"] = expected["threads"].clone();
         assert_eq!(found, expected, "{options:?}");
     }
+}
+
+/// Of a machine with several nodes, each processor has one.
+#[test]
+fn spreading_over_one_node_is_said_to_have_no_effect() {
+    let work = Work::new(&Tiny::new());
+    let cpu = own_cpu().to_string();
+    let talk = |options: &[&str]| {
+        let out = work.perplexity(options);
+        ok(&out);
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let line = "warning: `--numa distribute` has no effect: the processors are on one node of memory, as far as the \
+                system tells";
+    let spread = talk(&["-Cr", &cpu, "--numa", "distribute"]);
+    assert_eq!(spread.lines().filter(|l| *l == line).count(), 1, "{spread}");
+    assert!(!talk(&["-Cr", &cpu, "--numa", "isolate"]).contains("no effect"));
 }
 
 #[test]

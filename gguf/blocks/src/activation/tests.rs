@@ -27,7 +27,7 @@ fn levels_agree_on_any_floats() {
             })
             .collect();
         let x = &x[1..];
-        let (q, scales) = quantized(Cpu::at_most(Level::Portable), x);
+        let (q, scales) = quantized(Cpu::at_most(crate::Level::Portable), x);
         for cpu in Cpu::available() {
             let (q2, scales2) = quantized(cpu, x);
             assert_eq!(q, q2, "{cpu:?} {x:?}");

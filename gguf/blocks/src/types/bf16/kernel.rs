@@ -1,14 +1,14 @@
 //! Kernels of `BF16`.
 
+use crate::Cpu;
 use crate::half_bulk::{bf16_to_f32, f32_to_bf16};
 use crate::kernel::{FloatDot, Kernel, UnpackPanel, dot_floats, unpack_floats};
-use crate::{Cpu, Level};
 
 /// The kernels at the level of `cpu`.
 pub(super) fn kernel(cpu: Cpu) -> Kernel {
     let (unpack, dot): (UnpackPanel, FloatDot) = match cpu.level().base() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => (super::x86::unpack, super::x86::dot),
+        crate::Level::Avx2 => (super::x86::unpack, super::x86::dot),
         _ => (
             |rows, first_col, panel| {
                 unpack_floats(rows, first_col, panel, |b| bf16_to_f32(u16::from_le_bytes(b)));
