@@ -46,20 +46,14 @@ EOF
 cp "$root/Cargo.lock" "$work/Cargo.lock"
 
 # The standard library is compiled with the sanitizer, too: else what it orders inside would be reported as races.
-source=$(rustc --print sysroot)/lib/rustlib/src/rust/library
+source=${RUST_SRC:-$(rustc --print sysroot)/lib/rustlib/src/rust/library}
 if [ ! -d "$source" ]; then
-    release=$(rustc -vV | sed -n 's/^release: //p')
-    name=rust-src-$release
-    source=$work/$name/rust-src/lib/rustlib/src/rust/library
-    if [ ! -d "$source" ]; then
-        address=https://static.rust-lang.org/dist/$name.tar.gz
-        curl --fail --silent --show-error --output "$work/$name.tar.gz" "$address"
-        sum=$(curl --fail --silent --show-error "$address.sha256")
-        (cd "$work" && echo "${sum%% *}  $name.tar.gz" | sha256sum --check --quiet && tar -xzf "$name.tar.gz")
-    fi
-    # Where cargo looks for it beside the toolchain, which stays as it is.
-    export __CARGO_TESTS_ONLY_SRC_ROOT=$source
+    echo "error: no sources of the standard library in $source: run \`rustup component add rust-src\`," \
+        "or name their folder \`library\` in RUST_SRC" >&2
+    exit 2
 fi
+# Where cargo looks for it, if not in the toolchain.
+export __CARGO_TESTS_ONLY_SRC_ROOT=$source
 
 export CARGO_TARGET_DIR=$work/target CARGO_INCREMENTAL=0
 # Sanitizers are an unstable option of the compiler, whose runtime every toolchain of rustup has.
