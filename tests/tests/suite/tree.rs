@@ -14,7 +14,7 @@ fn may_be_unsafe(path: &Path) -> bool {
     p == "gguf/src/source/mmap.rs"
         || p == "gguf/blocks/src/guard.rs"
         || p == "gguf/blocks/src/x86.rs"
-        || ["avx512", "avxvnni", "neon", "x86"]
+        || ["avx512", "avxvnni", "neon", "x86", "x86/columns"]
             .iter()
             .any(|level| p == format!("gguf/blocks/src/kernel/{level}.rs"))
         || p.starts_with("gguf/blocks/src/simd/x86")
