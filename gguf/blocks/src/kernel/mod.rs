@@ -265,7 +265,7 @@ fn each_tile(
     acc: &mut [[f32; ROWS]],
     multiply: impl Fn(&Tile, Columns<'_>, &mut [[f32; ROWS]]),
 ) {
-    let n = n_columns(tiles, &x, acc);
+    let n = n_columns(tiles, &x, acc).max(1);
     for (tile, acc) in tiles.iter().zip(acc.chunks_exact_mut(n)) {
         multiply(tile, x, acc);
     }
@@ -274,16 +274,16 @@ fn each_tile(
 /// How many columns there are; the check of all lengths in front of products of tiles is here.
 #[inline]
 fn n_columns(tiles: &[Tile], x: &Columns<'_>, acc: &[[f32; ROWS]]) -> usize {
-    let n = acc.len() / tiles.len().max(1);
+    let Some(first) = tiles.first() else { return 0 };
+    let n = acc.len() / tiles.len();
+    let same = n * tiles.len() == acc.len() && tiles.iter().all(|tile| tile.n_groups() == first.n_groups());
     assert!(
-        n * tiles.len() == acc.len(),
-        "{} sums for {} tiles",
+        same,
+        "{} sums for {} tiles of the same groups",
         acc.len(),
         tiles.len()
     );
-    for tile in tiles {
-        check_columns(x, tile.n_groups(), n);
-    }
+    check_columns(x, first.n_groups(), n);
     n
 }
 
