@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gguf_blocks::Level;
+use gguf_blocks::{Cpu, Level};
 
 use super::{Attention, BLOCK, LANES, MOST, STRETCH, portable};
 use crate::kernels::elementwise::lane_sum;
@@ -140,7 +140,7 @@ impl Scratch {
                         softmax: self.part.softmax[i],
                         out: &self.part.out[i * self.stride..][..self.stride],
                     };
-                    self.total.add(i, &part);
+                    self.total.add(at.cpu, i, &part);
                 }
             }
         }
@@ -178,7 +178,7 @@ impl Scratch {
         for (stretch, parts) in stretches.enumerate() {
             for (i, floats) in parts.chunks_exact(len).take(tile.n_queries()).enumerate() {
                 if !self.seen_in(i, stretch * STRETCH, STRETCH).is_empty() {
-                    self.total.add(i, &Partial::read(floats));
+                    self.total.add(at.cpu, i, &Partial::read(floats));
                 }
             }
         }
@@ -248,9 +248,10 @@ impl Scratch {
                 let others = (i + 1..n).take(MOST - 1);
                 let alike = others.take_while(|&j| self.seen_in(j, first, BLOCK) == seen);
                 i += match 1 + alike.count() {
-                    6.. => self.step::<6>(at, tile, first, i, seen),
-                    4.. => self.step::<4>(at, tile, first, i, seen),
-                    2.. => self.step::<2>(at, tile, first, i, seen),
+                    MOST.. => self.step::<MOST>(at, tile, first, i, seen),
+                    4 | 7 => self.step::<4>(at, tile, first, i, seen),
+                    3 | 5 | 6 => self.step::<3>(at, tile, first, i, seen),
+                    2 => self.step::<2>(at, tile, first, i, seen),
                     _ => self.step::<1>(at, tile, first, i, seen),
                 };
             }
@@ -316,7 +317,7 @@ impl States {
     }
 
     /// Adds what is known of query `i` from later positions.
-    fn add(&mut self, i: usize, part: &Partial<'_>) {
+    fn add(&mut self, cpu: Cpu, i: usize, part: &Partial<'_>) {
         let own = &mut self.softmax[i];
         let later = &part.softmax;
         let max = if later.max > own.max { later.max } else { own.max };
@@ -326,8 +327,11 @@ impl States {
             *sum = *sum * factor + later * later_factor;
         }
         let n = part.out.len();
-        for (out, later) in self.out[i * n..][..n].iter_mut().zip(part.out) {
-            *out = *out * factor + later * later_factor;
+        let out = &mut self.out[i * n..][..n];
+        match cpu.level().base() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => super::x86::mix(out, factor, part.out, later_factor),
+            _ => portable::mix(out, factor, part.out, later_factor),
         }
     }
 }
