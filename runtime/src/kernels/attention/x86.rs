@@ -126,7 +126,7 @@ impl Element for F32 {
     #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn load(run: *const u8, i: usize, _: __m256) -> __m256 {
         // SAFETY: the bytes are there, and the load needs no alignment.
-        unsafe { _mm256_loadu_ps(run.cast::<f32>().add(i * LANES)) }
+        unsafe { _mm256_loadu_ps(run.add(4 * LANES * i).cast()) }
     }
 }
 
