@@ -86,6 +86,8 @@ pub(super) struct Scratch {
     seen: Vec<Range<usize>>,
     /// Queries times the factor of scores, `q_stride` apart.
     q: Vec<f32>,
+    /// Where in `q` they begin.
+    q_first: usize,
     q_stride: usize,
     /// Elements of a value, rounded up to whole lanes.
     stride: usize,
@@ -199,8 +201,13 @@ impl Scratch {
         let dims = &at.cache.heads;
         self.q_stride = dims.head_dim_k.next_multiple_of(LANES);
         self.q.clear();
-        self.q.resize(tile.n_queries() * self.q_stride, 0.0);
-        for (i, own) in self.q.chunks_exact_mut(self.q_stride.max(1)).enumerate() {
+        let n = tile.n_queries() * self.q_stride;
+        self.q.resize(n + LANES - 1, 0.0);
+        // A vector in two cache lines takes two reads.
+        let aligned = self.q.as_ptr().align_offset(LANES * size_of::<f32>());
+        self.q_first = aligned.min(LANES - 1);
+        let queries = &mut self.q[self.q_first..][..n];
+        for (i, own) in queries.chunks_exact_mut(self.q_stride.max(1)).enumerate() {
             let (row, head) = tile.query(i);
             let q = &at.q[(row * dims.n_head + head) * dims.head_dim_k..][..dims.head_dim_k];
             for (own, q) in own.iter_mut().zip(q) {
@@ -278,7 +285,7 @@ impl Scratch {
             },
             first,
             seen,
-            q: std::array::from_fn(|j| &self.q[(i + j) * q_stride..][..q_stride]),
+            q: std::array::from_fn(|j| &self.q[self.q_first + (i + j) * q_stride..][..q_stride]),
             cap: cache.heads.softcap,
         };
         let softmax: &mut [Softmax; N] = (&mut self.part.softmax[i..i + N]).try_into().expect("N of them");

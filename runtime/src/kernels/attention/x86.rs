@@ -452,14 +452,19 @@ fn spread<const N: usize>(p: &[[f32; BLOCK]; N], seen: &Range<usize>, wide: &mut
         for j in 0..N {
             let own = p[j].as_chunks::<GROUP>().0[group];
             for i in 0..GROUP {
-                wide[i][j].write([own[i]; LANES]);
+                wide[i][j].write(Lanes([own[i]; LANES]));
             }
         }
     }
 }
 
 /// Weights of the positions of a block, each in all lanes of a vector; those of positions that are not seen are not there.
-type Wide<const N: usize> = [[MaybeUninit<[f32; LANES]>; N]; BLOCK];
+type Wide<const N: usize> = [[MaybeUninit<Lanes>; N]; BLOCK];
+
+/// A vector in one cache line: one in two would take two reads.
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+struct Lanes([f32; LANES]);
 
 /// Values of positions that follow each other, and what they are added to with which weights.
 struct Values<const N: usize> {
