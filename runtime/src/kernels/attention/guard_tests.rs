@@ -91,8 +91,9 @@ fn levels_agree_and_stay_within_their_operands() {
         for &dim in dims {
             compare::<1>(kind, dim);
             compare::<2>(kind, dim);
+            compare::<3>(kind, dim);
             compare::<4>(kind, dim);
-            compare::<6>(kind, dim);
+            compare::<8>(kind, dim);
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) const GROUP: usize = 4;
 /// Elements and positions that a vector has.
 const LANES: usize = 8;
 /// Queries that share what is read at most.
-const MOST: usize = 6;
+const MOST: usize = 8;
 /// Queries (pairs of a row and a head) of a task, which find a block of keys and values in the caches.
 const QUERIES: usize = 8 * MOST;
 /// Work of a task from which on sharing it out pays, in units of about a nanosecond.

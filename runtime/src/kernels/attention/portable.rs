@@ -99,3 +99,12 @@ pub(super) fn weigh_with<const N: usize>(
     }
     factors
 }
+
+/// What two stretches have: `out * factor + later * later_factor`, every operation rounded.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "compiled again for each level")]
+pub(super) fn mix(out: &mut [f32], factor: f32, later: &[f32], later_factor: f32) {
+    for (out, later) in out.iter_mut().zip(later) {
+        *out = *out * factor + later * later_factor;
+    }
+}

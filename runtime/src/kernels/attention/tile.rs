@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gguf_blocks::Level;
+use gguf_blocks::{Cpu, Level};
 
 use super::{Attention, BLOCK, LANES, MOST, STRETCH, portable};
 use crate::kernels::elementwise::lane_sum;
@@ -86,6 +86,8 @@ pub(super) struct Scratch {
     seen: Vec<Range<usize>>,
     /// Queries times the factor of scores, `q_stride` apart.
     q: Vec<f32>,
+    /// Where in `q` they begin.
+    q_first: usize,
     q_stride: usize,
     /// Elements of a value, rounded up to whole lanes.
     stride: usize,
@@ -140,7 +142,7 @@ impl Scratch {
                         softmax: self.part.softmax[i],
                         out: &self.part.out[i * self.stride..][..self.stride],
                     };
-                    self.total.add(i, &part);
+                    self.total.add(at.cpu, i, &part);
                 }
             }
         }
@@ -178,7 +180,7 @@ impl Scratch {
         for (stretch, parts) in stretches.enumerate() {
             for (i, floats) in parts.chunks_exact(len).take(tile.n_queries()).enumerate() {
                 if !self.seen_in(i, stretch * STRETCH, STRETCH).is_empty() {
-                    self.total.add(i, &Partial::read(floats));
+                    self.total.add(at.cpu, i, &Partial::read(floats));
                 }
             }
         }
@@ -199,8 +201,13 @@ impl Scratch {
         let dims = &at.cache.heads;
         self.q_stride = dims.head_dim_k.next_multiple_of(LANES);
         self.q.clear();
-        self.q.resize(tile.n_queries() * self.q_stride, 0.0);
-        for (i, own) in self.q.chunks_exact_mut(self.q_stride.max(1)).enumerate() {
+        let n = tile.n_queries() * self.q_stride;
+        self.q.resize(n + LANES - 1, 0.0);
+        // A vector in two cache lines takes two reads.
+        let aligned = self.q.as_ptr().align_offset(LANES * size_of::<f32>());
+        self.q_first = aligned.min(LANES - 1);
+        let queries = &mut self.q[self.q_first..][..n];
+        for (i, own) in queries.chunks_exact_mut(self.q_stride.max(1)).enumerate() {
             let (row, head) = tile.query(i);
             let q = &at.q[(row * dims.n_head + head) * dims.head_dim_k..][..dims.head_dim_k];
             for (own, q) in own.iter_mut().zip(q) {
@@ -248,9 +255,10 @@ impl Scratch {
                 let others = (i + 1..n).take(MOST - 1);
                 let alike = others.take_while(|&j| self.seen_in(j, first, BLOCK) == seen);
                 i += match 1 + alike.count() {
-                    6.. => self.step::<6>(at, tile, first, i, seen),
-                    4.. => self.step::<4>(at, tile, first, i, seen),
-                    2.. => self.step::<2>(at, tile, first, i, seen),
+                    MOST.. => self.step::<MOST>(at, tile, first, i, seen),
+                    4 | 7 => self.step::<4>(at, tile, first, i, seen),
+                    3 | 5 | 6 => self.step::<3>(at, tile, first, i, seen),
+                    2 => self.step::<2>(at, tile, first, i, seen),
                     _ => self.step::<1>(at, tile, first, i, seen),
                 };
             }
@@ -277,7 +285,7 @@ impl Scratch {
             },
             first,
             seen,
-            q: std::array::from_fn(|j| &self.q[(i + j) * q_stride..][..q_stride]),
+            q: std::array::from_fn(|j| &self.q[self.q_first + (i + j) * q_stride..][..q_stride]),
             cap: cache.heads.softcap,
         };
         let softmax: &mut [Softmax; N] = (&mut self.part.softmax[i..i + N]).try_into().expect("N of them");
@@ -316,7 +324,7 @@ impl States {
     }
 
     /// Adds what is known of query `i` from later positions.
-    fn add(&mut self, i: usize, part: &Partial<'_>) {
+    fn add(&mut self, cpu: Cpu, i: usize, part: &Partial<'_>) {
         let own = &mut self.softmax[i];
         let later = &part.softmax;
         let max = if later.max > own.max { later.max } else { own.max };
@@ -326,8 +334,11 @@ impl States {
             *sum = *sum * factor + later * later_factor;
         }
         let n = part.out.len();
-        for (out, later) in self.out[i * n..][..n].iter_mut().zip(part.out) {
-            *out = *out * factor + later * later_factor;
+        let out = &mut self.out[i * n..][..n];
+        match cpu.level().base() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => super::x86::mix(out, factor, part.out, later_factor),
+            _ => portable::mix(out, factor, part.out, later_factor),
         }
     }
 }
