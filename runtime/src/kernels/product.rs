@@ -21,15 +21,11 @@ const TASK: usize = 30_000;
 /// Pieces of work for each thread.
 const PIECES: usize = 6;
 
-/// Panels of eight rows that are worked on together, at most.
-const PANELS: usize = 32;
+/// Panels of eight rows that are worked on together at least: results are written in whole lines of the caches.
+const MIN_PANELS: usize = 4;
 
-/// Sums of a thread, which with tiles and activations are to fit into the second cache: for as many panels as that allows
-/// of `n_pairs` columns, so that many panels share what a level makes of the columns first.
-const SUMS: usize = 4096;
-
-/// The same for panels of f32, of which each has all columns to itself: results are written in whole lines.
-const FLOAT_PANELS: usize = 4;
+/// Sums that a thread works on, about: with tiles and activations they are to fit into the second cache.
+const MAX_SUMS: usize = 4096;
 
 /// How the rows of a weight become tiles or panels.
 #[derive(Clone, Copy, Debug)]
@@ -170,13 +166,14 @@ impl Product<'_> {
                 scratch.acc[..n_panels * pairs.len()].fill([0.0; ROWS]);
                 self.block(start..start + n, &pairs, scratch);
                 for (at, width) in self.together(pairs.len()) {
-                    let acc = scratch.acc[at * n_panels..].chunks_exact(width);
-                    for (row, acc) in (first..first + n).step_by(ROWS).zip(acc) {
-                        for (c, acc) in acc.iter().enumerate() {
-                            let out = &mut y.row_mut(at + c)[row..];
+                    let acc = &scratch.acc[at * n_panels..];
+                    for c in 0..width {
+                        let out = &mut y.row_mut(at + c)[first..first + n];
+                        for (panel, out) in out.chunks_mut(ROWS).enumerate() {
+                            let acc = &acc[panel * width + c];
                             match out.first_chunk_mut() {
-                                Some(eight) if row + ROWS <= first + n => *eight = *acc,
-                                _ => out[..first + n - row].copy_from_slice(&acc[..first + n - row]),
+                                Some(eight) => *eight = *acc,
+                                None => out.copy_from_slice(&acc[..out.len()]),
                             }
                         }
                     }
@@ -185,13 +182,13 @@ impl Product<'_> {
         });
     }
 
-    /// Panels that are worked on together for `n_pairs` pairs.
+    /// Panels that are worked on together for `n_pairs` pairs: as many as share what a level makes of activations first.
     fn n_panels(&self, n_pairs: usize) -> usize {
-        if self.path.is_int() {
-            (SUMS / n_pairs).clamp(FLOAT_PANELS, PANELS)
-        } else {
-            FLOAT_PANELS
-        }
+        let Path::Kernel(Kernel::Int(kernel)) = self.path else {
+            return MIN_PANELS;
+        };
+        let n = (MAX_SUMS / n_pairs).clamp(MIN_PANELS, kernel.together.max(MIN_PANELS));
+        n / MIN_PANELS * MIN_PANELS
     }
 
     /// Which of `n` pairs are multiplied together: the first, and how many.
@@ -201,7 +198,7 @@ impl Product<'_> {
             .chain(panels(if self.path.is_int() { n } else { 0 }))
     }
 
-    /// Adds the products of up to [`PANELS`] panels of rows, counted over all matrices, with the columns of some pairs.
+    /// Adds the products of some panels of rows, counted over all matrices, with the columns of some pairs.
     fn block(&self, rows: Range<usize>, pairs: &Range<usize>, scratch: &mut Scratch) {
         match self.path {
             Path::WholeRows => self.whole_rows(rows, pairs, scratch),
@@ -238,7 +235,7 @@ impl Product<'_> {
         for panel in 0..rows.len().div_ceil(ROWS) {
             let ahead = self.panel_ahead(&rows, panel);
             let bytes = self.panel(&rows, panel);
-            (kernel.dot)(bytes, ahead, x, &mut scratch.tiles[0], &mut scratch.acc[panel]);
+            (kernel.dot)(bytes, ahead, x, &mut scratch.tile, &mut scratch.acc[panel]);
         }
     }
 
@@ -249,12 +246,14 @@ impl Product<'_> {
         let Scratch {
             tiles, spread, acc, ..
         } = scratch;
+        if tiles.len() < n_panels {
+            tiles.resize(n_panels, *Tile::new());
+        }
         let tiles = &mut tiles[..n_panels];
-        let mut ahead = self.parts_ahead(&rows, n_panels * n_groups.div_ceil(MAX_GROUPS));
         for first in (0..n_groups).step_by(MAX_GROUPS) {
             let n = MAX_GROUPS.min(n_groups - first);
             for (panel, tile) in tiles.iter_mut().enumerate() {
-                prefetch(ahead.next().unwrap_or_default());
+                self.prefetch_next(&rows, panel, first * GROUP, n * GROUP);
                 tile.set_groups(n);
                 (kernel.unpack)(self.panel(&rows, panel), first, tile);
             }
@@ -270,17 +269,15 @@ impl Product<'_> {
     /// Products of rows that become f32 in parts.
     fn float_block(&self, rows: Range<usize>, pairs: &Range<usize>, scratch: &mut Scratch) {
         let Scratch { panel, acc, .. } = scratch;
-        let (n_cols, geometry) = (self.w.n_cols, self.w.format.geometry);
-        let step = MAX_COLS / geometry.block_elems * geometry.block_elems;
+        let (n_cols, block_elems) = (self.w.n_cols, self.w.format.geometry.block_elems);
+        let step = MAX_COLS / block_elems * block_elems;
         let n_panels = rows.len().div_ceil(ROWS);
-        let mut ahead = self.parts_ahead(&rows, n_panels * n_cols.div_ceil(step));
         for first_col in (0..n_cols).step_by(step) {
             let n = step.min(n_cols - first_col);
-            let bytes = |col: usize| col / geometry.block_elems * geometry.block_bytes;
-            let bytes = bytes(first_col)..bytes(first_col + n);
+            let bytes = self.byte(first_col)..self.byte(first_col + n);
             panel.set_cols(n);
             for (i, acc) in acc.chunks_mut(pairs.len()).take(n_panels).enumerate() {
-                prefetch(ahead.next().unwrap_or_default());
+                self.prefetch_next(&rows, i, first_col, n);
                 let rows = self.panel(&rows, i);
                 match self.path {
                     Path::Kernel(Kernel::Float { unpack, .. }) => unpack(rows, first_col, panel),
@@ -334,12 +331,25 @@ impl Product<'_> {
         }
     }
 
-    /// What lies behind `rows` and as many bytes, in `n` parts: rows lie one after the other, but are read side by
-    /// side, which the machine does not foresee, so a part is asked for with each part that is worked on.
-    fn parts_ahead(&self, rows: &Range<usize>, n: usize) -> impl Iterator<Item = &[u8]> {
-        let n_bytes = rows.len() * self.row_bytes;
-        self.ahead(rows.end * self.row_bytes, n_bytes)
-            .chunks(n_bytes.div_ceil(n).max(1))
+    /// Where in a row the block with column `col` begins.
+    fn byte(&self, col: usize) -> usize {
+        let geometry = self.w.format.geometry;
+        col / geometry.block_elems * geometry.block_bytes
+    }
+
+    /// Asks the caches for what follows the `n` columns from `first` on in a panel of `rows`, or, behind the last, for the
+    /// first ones of the panel that many rows further on. Rows are read side by side, which the machine does not foresee,
+    /// so this is asked for with each part that is worked on.
+    fn prefetch_next(&self, rows: &Range<usize>, panel: usize, first: usize, n: usize) {
+        let (start, first) = if first + n < self.w.n_cols {
+            (rows.start, first + n)
+        } else {
+            (rows.end, 0)
+        };
+        let (from, to) = (self.byte(first), self.byte((first + n).min(self.w.n_cols)));
+        for row in start + panel * ROWS..start + (panel + 1) * ROWS {
+            prefetch(self.ahead(row * self.row_bytes + from, to - from));
+        }
     }
 
     /// What lies behind a panel of `rows`: the next.
@@ -357,6 +367,7 @@ impl Product<'_> {
 
 /// What a thread needs for its panels.
 struct Scratch {
+    tile: Box<Tile>,
     tiles: Vec<Tile>,
     spread: Spread,
     panel: Box<Panel>,
@@ -369,7 +380,8 @@ struct Scratch {
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
-        tiles: vec![*Tile::new(); PANELS],
+        tile: Tile::new(),
+        tiles: Vec::new(),
         spread: Spread::new(),
         panel: Panel::new(),
         rows: RowBuffer::default(),

@@ -309,6 +309,42 @@ fn several_stacks_are_what_each_is_alone() {
     }
 }
 
+/// More rows and more pairs than are worked on together.
+#[test]
+fn blocks_of_rows_and_pairs_are_what_rows_are_alone() {
+    let random = &mut Random(14);
+    for (name, n_rows, n) in [
+        ("Q4_K", 331, 2),
+        ("Q8_0", 331, 3),
+        ("Q4_K", 75, 1031),
+        ("BF16", 75, 7),
+    ] {
+        let format = formats().find(|f| f.name == name).expect("a type with kernels");
+        let bytes = weights(random, format, n_rows, 256);
+        let w = |first: usize, n_rows: usize| Weights {
+            compute: Compute::Fast,
+            format,
+            bytes: &bytes[first * row_bytes(format, 256)..][..n_rows * row_bytes(format, 256)],
+            n_cols: 256,
+            n_rows,
+            n_mats: 1,
+        };
+        let mut x = acts(random, n, 256);
+        for cpu in [Cpu::best(), Cpu::at_most(Level::Portable)] {
+            let all = product(cpu, w(0, n_rows), &mut x);
+            for row in (0..n_rows).step_by(37).chain([n_rows - 1]) {
+                let alone = product(cpu, w(row, 1), &mut x);
+                let of_all: Vec<f32> = all.chunks(n_rows).map(|y| y[row]).collect();
+                assert_eq!(
+                    bits(&of_all),
+                    bits(&alone),
+                    "{name} row {row} of {n_rows}, {n} pairs"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn no_rows_have_no_products() {
     let random = &mut Random(13);

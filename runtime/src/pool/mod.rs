@@ -216,7 +216,7 @@ impl Pool {
         drop(place);
         Some(Seat {
             _back: back,
-            taken: is_first.then_some(taken),
+            _taken: is_first.then_some(Taken(taken)),
         })
     }
 
@@ -238,16 +238,17 @@ impl Pool {
 
 /// The place of a thread that has entered.
 struct Seat<'a> {
+    /// Put back first: who takes the seat next finds it empty.
     _back: KeptAffinity,
-    /// Says that it has the first seat, if it has.
-    taken: Option<&'a AtomicBool>,
+    _taken: Option<Taken<'a>>,
 }
 
-impl Drop for Seat<'_> {
+/// Says that somebody has the first seat, until it is dropped.
+struct Taken<'a>(&'a AtomicBool);
+
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        if let Some(taken) = self.taken {
-            taken.store(false, Ordering::Relaxed);
-        }
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 

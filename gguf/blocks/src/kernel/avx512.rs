@@ -37,6 +37,7 @@ pub(super) fn kernel<B: Unpack>() -> IntKernel {
                 unsafe { multiply(const { B::KIND }, tile, x, acc) }
             });
         },
+        together: 1,
         ..x86::kernel::<B>()
     }
 }

@@ -43,7 +43,7 @@ use crate::{Cpu, Level};
 /// Quantized columns that are multiplied together.
 #[derive(Clone, Copy, Debug)]
 pub struct Columns<'a> {
-    /// The values: of each group, of each four rows of it, four bytes of each column.
+    /// The values, -127 to 127: of each group, of each four rows of it, four bytes of each column.
     pub q: &'a [i8],
     /// Scales: of each group, those of each column.
     pub scales: &'a [GroupScale],
@@ -58,7 +58,7 @@ pub type UnpackTile = fn(rows: [&[u8]; ROWS], first_group: usize, tile: &mut Til
 /// as the rows have, or fewer.
 pub type Dot = fn(rows: [&[u8]; ROWS], ahead: &[u8], x: Columns<'_>, tile: &mut Tile, acc: &mut [f32; ROWS]);
 
-/// `acc[t * n + c][r] += row r of tile t . column c` over the groups of the tiles, which are the same of other rows; `x`
+/// `acc[t * n + c][r] += row r of tile t . column c` over the groups of the tiles, which are the same of all rows; `x`
 /// holds just these, of `n` columns: 1, 2 or [`MAX_COLUMNS`]. What is in `spread` before and after has no meaning.
 pub type Multiply = fn(tiles: &[Tile], x: Columns<'_>, spread: &mut Spread, acc: &mut [[f32; ROWS]]);
 
@@ -85,6 +85,8 @@ pub struct IntKernel {
     pub dot: Dot,
     /// Tiles with some columns.
     pub multiply: Multiply,
+    /// How many tiles are best multiplied together: many where the level prepares columns first.
+    pub together: usize,
 }
 
 /// The kernels of one type at one level.
@@ -181,12 +183,14 @@ pub(crate) fn each<T, U>(rows: [T; ROWS], f: impl Fn(T) -> U) -> [U; ROWS] {
 }
 
 /// The same with the numbers of the eight.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn each_of<U>(f: impl Fn(usize) -> U) -> [U; ROWS] {
     [f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)]
 }
 
 /// The same with the numbers of four.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn four<U>(f: impl Fn(usize) -> U) -> [U; 4] {
     [f(0), f(1), f(2), f(3)]
@@ -265,8 +269,8 @@ fn each_tile(
     acc: &mut [[f32; ROWS]],
     multiply: impl Fn(&Tile, Columns<'_>, &mut [[f32; ROWS]]),
 ) {
-    let n = n_columns(tiles, &x, acc).max(1);
-    for (tile, acc) in tiles.iter().zip(acc.chunks_exact_mut(n)) {
+    let n = n_columns(tiles, &x, acc);
+    for (tile, acc) in tiles.iter().zip(acc.chunks_exact_mut(n.max(1))) {
         multiply(tile, x, acc);
     }
 }
@@ -274,7 +278,10 @@ fn each_tile(
 /// How many columns there are; the check of all lengths in front of products of tiles is here.
 #[inline]
 fn n_columns(tiles: &[Tile], x: &Columns<'_>, acc: &[[f32; ROWS]]) -> usize {
-    let Some(first) = tiles.first() else { return 0 };
+    let Some(first) = tiles.first() else {
+        assert!(acc.is_empty(), "{} sums for no tiles", acc.len());
+        return 0;
+    };
     let n = acc.len() / tiles.len();
     let same = n * tiles.len() == acc.len() && tiles.iter().all(|tile| tile.n_groups() == first.n_groups());
     assert!(
@@ -299,6 +306,7 @@ fn check_columns(x: &Columns<'_>, n_groups: usize, n: usize) {
         x.q.len(),
         x.scales.len()
     );
+    debug_assert!(x.q.iter().all(|&q| q != i8::MIN), "values are -127 to 127");
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub(super) fn kernel<B: IntBlock>() -> IntKernel {
             dot::<B>(rows, x, tile, acc, |tile, x, acc| multiply(B::KIND, tile, x, acc));
         },
         multiply: |tiles, x, _, acc| each_tile(tiles, x, acc, |tile, x, acc| multiply(B::KIND, tile, x, acc)),
+        together: 1,
     }
 }
 

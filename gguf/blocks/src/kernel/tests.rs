@@ -255,38 +255,143 @@ fn levels_multiply_any_bytes_alike() {
 /// Tiles that meet the same columns, as many as share what a level makes of these.
 #[test]
 fn tiles_are_multiplied_together_as_one_by_one() {
-    let mut random = Random::new(5);
+    const N_TILES: usize = 5;
+    let (mut random, mut spread) = (Random::new(5), Spread::new());
     for format in formats() {
         let Some(IntKernel { unpack, multiply, .. }) = int_kernel(format, portable()) else {
             continue;
         };
-        let (n_tiles, n_groups) = (5, MAX_GROUPS);
-        let n_bytes = format
-            .geometry
-            .row_bytes((n_groups * GROUP) as u64)
-            .expect("whole blocks") as usize;
-        let mut tiles = vec![*Tile::new(); n_tiles];
-        for tile in &mut tiles {
-            tile.set_groups(n_groups);
-            unpack(Rows::new(&mut random, n_bytes, 0).rows(), 0, tile);
-        }
-        for n in [1, 2, MAX_COLUMNS] {
-            let x = Quantized::new(&mut random, n, n_groups);
-            let (x, mut spread) = (x.groups(0..n_groups), Spread::new());
-            let mut expected = vec![[0.5; ROWS]; n_tiles * n];
-            for (tile, acc) in tiles.chunks(1).zip(expected.chunks_mut(n)) {
-                multiply(tile, x, &mut spread, acc);
+        let whole = format.geometry.block_elems.div_ceil(GROUP);
+        for n_groups in [MAX_GROUPS, whole, (3 * whole).min(MAX_GROUPS)] {
+            let n_bytes = format.geometry.row_bytes((n_groups * GROUP) as u64);
+            let n_bytes = n_bytes.expect("whole blocks") as usize;
+            let mut tiles = vec![*Tile::new(); N_TILES];
+            for tile in &mut tiles {
+                tile.set_groups(n_groups);
+                unpack(Rows::new(&mut random, n_bytes, 0).rows(), 0, tile);
             }
-            for cpu in Cpu::available() {
-                let kernel = int_kernel(format, cpu).expect("as at the portable level");
-                let mut found = vec![[0.5; ROWS]; n_tiles * n];
-                (kernel.multiply)(&tiles, x, &mut spread, &mut found);
-                assert_same(&found, &expected, &format!("{} {cpu:?} {n} columns", format.name));
+            for n in [MAX_COLUMNS, 1, 2] {
+                let x = Quantized::new(&mut random, n, n_groups);
+                let x = x.groups(0..n_groups);
+                let mut expected = vec![[0.5; ROWS]; N_TILES * n];
+                for (tile, acc) in tiles.chunks(1).zip(expected.chunks_mut(n)) {
+                    multiply(tile, x, &mut spread, acc);
+                }
+                for cpu in Cpu::available() {
+                    let kernel = int_kernel(format, cpu).expect("as at the portable level");
+                    let mut found = vec![[0.5; ROWS]; N_TILES * n];
+                    (kernel.multiply)(&tiles, x, &mut spread, &mut found);
+                    let what = format!("{} {cpu:?} {n_groups} groups, {n} columns", format.name);
+                    assert_same(&found, &expected, &what);
+                }
             }
         }
     }
 }
 
+/// Sums of 16 bits are as near to their limits as they come.
+#[test]
+fn levels_multiply_the_largest_values_alike() {
+    let mut random = Random::new(6);
+    for format in formats() {
+        let Some(kernel) = int_kernel(format, portable()) else {
+            continue;
+        };
+        let n_bytes = format
+            .geometry
+            .row_bytes((MAX_GROUPS * GROUP) as u64)
+            .expect("whole blocks") as usize;
+        // Finite numbers as halves, too, which scales are.
+        for byte in [0x80, 0x7b, 0xfb, 0x3f, 0x00] {
+            let row = vec![byte; n_bytes];
+            let rows = [&row[..]; ROWS];
+            for (n, signs) in [(MAX_COLUMNS, 1), (1, 1), (2, -1), (MAX_COLUMNS, 0), (1, 0)] {
+                let mut x = Quantized::new(&mut random, n, MAX_GROUPS);
+                let mut sign = || match signs {
+                    0 => (random.u32() & 2) as i8 - 1,
+                    one => one,
+                };
+                x.q.fill_with(|| 127 * sign());
+                for (g, scale) in x.scales.iter_mut().enumerate() {
+                    let (group, c) = (g / n, g % n);
+                    let q = |i: usize| i16::from(x.q[((group * GROUP + i) / 4 * n + c) * 4 + i % 4]);
+                    let sum = |from: usize| (from..from + HALF).map(q).sum();
+                    scale.int = [sum(0), sum(HALF)];
+                }
+                let expected = by_tiles(&kernel, rows, &x);
+                for cpu in Cpu::available() {
+                    let kernel = int_kernel(format, cpu).expect("as at the portable level");
+                    let what = format!("{} {cpu:?} {byte:#x}, {n} columns {signs}", format.name);
+                    assert_same(&by_tiles(&kernel, rows, &x), &expected, &what);
+                    if n == 1 {
+                        let (mut acc, all) = ([[0.5; ROWS]], x.groups(0..MAX_GROUPS));
+                        (kernel.dot)(rows, &[], all, &mut Tile::new(), &mut acc[0]);
+                        assert_same(&acc, &expected, &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same with every number of a tile at its limit.
+#[test]
+fn levels_multiply_full_tiles_alike() {
+    let mut random = Random::new(8);
+    for format in formats() {
+        let Some(IntKernel { kind, multiply, .. }) = int_kernel(format, portable()) else {
+            continue;
+        };
+        for _ in 0..20 {
+            let mut low = || random.u32() & 4 == 0;
+            let mut tile = Tile::new();
+            tile.set_groups(MAX_GROUPS);
+            for (g, r) in (0..MAX_GROUPS).flat_map(|g| (0..ROWS).map(move |r| (g, r))) {
+                tile.set_values(g, r, &[if low() { 0 } else { kind.max }; GROUP]);
+                let scales = [low(), low()].map(|low| if low { i8::MIN } else { i8::MAX });
+                tile.set_int_scales(kind, g, r, scales);
+                tile.int_min[g][r] = [if low() { 0 } else { 255 }; 2];
+            }
+            tile.scale.as_flattened_mut().as_flattened_mut().fill(0.5);
+            (tile.unit, tile.min_unit) = ([0.25; ROWS], [0.125; ROWS]);
+            let mut x = Quantized::new(&mut random, MAX_COLUMNS, MAX_GROUPS);
+            let sign = if random.u32() & 4 == 0 { 1 } else { -1 };
+            x.q.fill(127 * sign);
+            for scale in &mut x.scales {
+                scale.int = [127 * 16 * i16::from(sign); 2];
+            }
+            let (tiles, x) = (std::slice::from_ref(&*tile), x.groups(0..MAX_GROUPS));
+            let mut expected = [[0.5; ROWS]; MAX_COLUMNS];
+            multiply(tiles, x, &mut Spread::new(), &mut expected);
+            for cpu in Cpu::available() {
+                let kernel = int_kernel(format, cpu).expect("as at the portable level");
+                let mut found = [[0.5; ROWS]; MAX_COLUMNS];
+                (kernel.multiply)(tiles, x, &mut Spread::new(), &mut found);
+                assert_same(&found, &expected, &format!("{} {cpu:?}", format.name));
+            }
+        }
+    }
+}
+
+/// Which tiles and sums belong together is checked in front of every product.
+#[test]
+fn tiles_that_do_not_fit_are_refused() {
+    let kernel = int_kernel(formats().find(|f| f.name == "Q8_0").expect("a type"), Cpu::best());
+    let kernel = kernel.expect("it has kernels");
+    let x = Quantized::new(&mut Random::new(7), 2, 2);
+    let refused = |groups: [usize; 2], n_sums: usize| {
+        let tiles = groups.map(|n| {
+            let mut tile = *Tile::new();
+            tile.set_groups(n);
+            tile
+        });
+        let mut acc = vec![[0.0; ROWS]; n_sums];
+        let multiply = || (kernel.multiply)(&tiles, x.groups(0..2), &mut Spread::new(), &mut acc);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(multiply)).is_err()
+    };
+    assert!(!refused([2, 2], 4));
+    assert!(refused([2, 1], 4) && refused([1, 1], 4) && refused([2, 2], 3) && refused([2, 2], 8));
+}
 #[test]
 fn panels_hold_what_the_decoder_gives() {
     let mut random = Random::new(3);

@@ -1,13 +1,12 @@
 //! Integer products at level AVX2: one loop for every type, over the type's unpacking of eight rows.
 //!
-//! Four columns of all eight rows lie in a register. A chunk's bytes are multiplied with the broadcast bytes of a
-//! column and added in pairs to 16 bits, as often as the type's [`TileKind::max`] allows, before they are widened;
-//! integer scales go into that widening. Unpacked values go from register to register where there is one column
-//! ([`Dot`](super::Dot)), else through a [`Tile`] that is used for many columns.
+//! Four columns of all eight rows lie in a register. Unpacked values go from register to register where there is one
+//! column ([`Dot`](super::Dot)), else through [`Tile`]s that are used for many columns; [`columns`] has the products of
+//! both.
 
 #![expect(
     unsafe_code,
-    reason = "loads through references, code compiled for AVX2, and a trait of such code"
+    reason = "code compiled for AVX2, a trait of such code, and blocks by number"
 )]
 
 use std::arch::x86_64::{
@@ -19,7 +18,7 @@ use std::marker::PhantomData;
 use self::columns::{CHUNKS, Single, add_group, add_half, finish, scale_ints};
 use super::{Columns, IntBlock, IntKernel, blocks, check_columns, each, each_of, n_columns, portable};
 use crate::activation::GroupScale;
-use crate::tile::{GROUP, ROWS, Spread, Tile};
+use crate::tile::{GROUP, MAX_GROUPS, ROWS, Spread, Tile};
 use crate::x86::{load_rows, load32, prefetch_next, store, store_pairs, store_rows};
 
 pub(super) mod columns;
@@ -47,7 +46,7 @@ pub(crate) struct Target<'a, B, const DOT: bool> {
     block: PhantomData<B>,
 }
 
-/// Whole sums of a half of a group.
+/// Whole sums of the halves of a group that have come.
 #[derive(Clone, Copy)]
 pub(crate) struct Part(__m256i);
 
@@ -62,6 +61,12 @@ impl Part {
 
 /// The kernels of a type.
 pub(super) fn kernel<B: Unpack>() -> IntKernel {
+    const {
+        assert!(
+            !B::KIND.int_scales || B::GROUPS == MAX_GROUPS,
+            "a tile is a super-block"
+        )
+    };
     IntKernel {
         kind: B::KIND,
         // SAFETY: `super::kernel` hands these out for a `Cpu` that has the level.
@@ -70,6 +75,7 @@ pub(super) fn kernel<B: Unpack>() -> IntKernel {
         dot: |rows, ahead, x, tile, acc| unsafe { dot::<B>(rows, ahead, x, tile, acc) },
         // SAFETY: as above.
         multiply: |tiles, x, spread, acc| unsafe { multiply::<B>(tiles, x, spread, acc) },
+        together: 32,
     }
 }
 
@@ -185,16 +191,22 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
         }
         // A group's share of the block, in whole bytes for every type.
         self.ahead = prefetch_next(self.ahead, size_of::<B>().div_ceil(B::GROUPS));
-        let x = Single {
-            q: &self.x[group],
-            s: &self.scales[group],
-        };
+        let x = self.column(group);
         let mut sums = [if B::KIND.int_scales { self.sum } else { self.acc }];
         add_group::<B, 1, _>(self.tile, group, |chunk| v[chunk], x, &mut sums);
         if B::KIND.int_scales {
             self.sum = sums[0];
         } else {
             self.acc = sums[0];
+        }
+    }
+
+    /// The group of the column.
+    #[inline]
+    fn column(&self, group: usize) -> Single<'a> {
+        Single {
+            q: &self.x[group],
+            s: &self.scales[group],
         }
     }
 
@@ -213,10 +225,7 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
             return part;
         }
         self.ahead = prefetch_next(self.ahead, size_of::<B>().div_ceil(2 * B::GROUPS));
-        let x = Single {
-            q: &self.x[group],
-            s: &self.scales[group],
-        };
+        let x = self.column(group);
         let [ints] = add_half::<B, _>(self.tile, group, half, v, x, [part.0]);
         Part(ints)
     }
@@ -228,10 +237,7 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
         if !DOT {
             return;
         }
-        let x = Single {
-            q: &self.x[group],
-            s: &self.scales[group],
-        };
+        let x = self.column(group);
         let mut sums = [self.sum];
         scale_ints::<B, 1, _>(self.tile, group, x, [part.0], &mut sums);
         [self.sum] = sums;

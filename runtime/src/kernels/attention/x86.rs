@@ -237,7 +237,8 @@ unsafe fn scores_of<E: Element, const N: usize>(step: &Step<'_, N>, scores: &mut
     unsafe {
         if step.k.dim().is_multiple_of(RUN * LANES) {
             scores_of_rows::<E, N, true>(step, scores);
-        } else if !E::BLOCKS {
+        } else {
+            assert!(!E::BLOCKS, "rows of blocks are whole ones");
             scores_of_rows::<E, N, false>(step, scores);
         }
     }
@@ -402,7 +403,8 @@ unsafe fn values_of<E: Element, const N: usize>(
     if N >= WIDE {
         spread(p, &step.seen, &mut wide);
     }
-    // SAFETY: the rows of positions that are seen are there, and vectors of the output up to `stride`.
+    // SAFETY: the rows of positions that are seen are there, and vectors of the output up to `stride`; the weights of
+    // these positions have been spread where they are read.
     unsafe {
         let first = row(&step.v, step.first + step.seen.start);
         let values = Values {

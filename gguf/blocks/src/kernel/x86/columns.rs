@@ -3,6 +3,10 @@
 //! Where many tiles meet the same columns, these are spread first: each four bytes of a column are stored eight times,
 //! once for each row of a tile, and each of its scales too. So a product takes them from memory with the instruction
 //! that multiplies, and no instruction of its own has to broadcast them for every tile.
+//!
+//! A chunk's bytes are multiplied with those of a column and added in pairs to 16 bits, as often as the type's
+//! [`TileKind::max`] allows, before they are widened; integer scales go into that widening. Tiles of wide kinds are
+//! multiplied in 16 bits and added in 32.
 
 #![expect(
     unsafe_code,
