@@ -1,0 +1,34 @@
+//! Unpacking of `IQ3_XXS` at level AVX2.
+
+#![expect(unsafe_code, reason = "a trait of code compiled for AVX2")]
+
+use super::IQ3_XXS;
+use crate::codebook::x86::{even, fours, set_top_scale, set_unit, sevens, signs};
+use crate::grids::IQ3XXS;
+use crate::kernel::each;
+use crate::kernel::x86::{Target, Unpack};
+use crate::tile::ROWS;
+use crate::x86::columns;
+
+impl Unpack for IQ3_XXS {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn unpack<const DOT: bool>(rows: [&Self; ROWS], first: usize, out: &mut Target<'_, Self, DOT>) {
+        set_unit(out, rows);
+        for half in 0..2 {
+            let rest = columns(rows, |b| {
+                let four = &b.rest.as_chunks::<4>().0[half];
+                four.as_flattened().first_chunk().expect("16 bytes")
+            });
+            for (i, rest) in rest.into_iter().enumerate() {
+                let g = 4 * half + i;
+                set_top_scale(out, first + g, rest);
+                let negative = even(sevens(rest));
+                out.signed_group(first + g, |k| {
+                    let points = |i: usize| fours(each(rows, |b| &IQ3XXS[usize::from(b.qs[g][i])]));
+                    [[points(2 * k), points(2 * k + 1)], signs(negative, k)]
+                });
+            }
+        }
+    }
+}
