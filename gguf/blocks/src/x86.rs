@@ -58,14 +58,6 @@ pub(crate) fn store_pairs(out: &mut [[i16; 2]; ROWS], v: __m256i) {
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), v) }
 }
 
-/// Stores a pair of numbers for each row.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-pub(crate) fn store_numbers(out: &mut [[u16; 2]; ROWS], v: __m256i) {
-    // SAFETY: the reference is to 32 writable bytes, and the store needs no alignment.
-    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), v) }
-}
-
 /// The AVX2 twin of the loop over halves. Reached only for a [`crate::Cpu`] of that level.
 pub(crate) fn halves_to_f32(src: &[[u8; 2]], out: &mut [f32]) {
     // SAFETY: `half_bulk` calls this for a `Cpu` that has AVX2 and F16C, nothing else does.

@@ -6,7 +6,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "loads through references, look-ups by numbers that are small enough, and a mark in assembly"
+    reason = "loads through references, room that is filled, and look-ups by numbers that are small enough"
 )]
 
 use std::arch::x86_64::{
@@ -14,40 +14,67 @@ use std::arch::x86_64::{
     _mm256_blend_epi16, _mm256_broadcastsi128_si256, _mm256_castpd_ps, _mm256_castps_si256, _mm256_mul_ps,
     _mm256_or_si256, _mm256_set_m128d, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32,
     _mm256_set1_ps, _mm256_setr_epi32, _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_slli_epi16,
-    _mm256_slli_epi32, _mm256_srli_epi16, _mm256_xor_si256,
+    _mm256_slli_epi32, _mm256_srli_epi16, _mm256_storeu_si256, _mm256_xor_si256,
 };
+use std::mem::MaybeUninit;
 
 use super::Codebook;
 use crate::kernel::x86::Target;
 use crate::kernel::{each, each_of};
 use crate::tile::ROWS;
-use crate::x86::{byte_twice, halves, store_numbers, store_rows, table16};
+use crate::x86::{byte_twice, halves, store_rows, table16};
 
-/// Numbers of points below `N`: two of each row, `K` times.
-pub(crate) struct Numbers<const N: usize, const K: usize>([[[u16; 2]; ROWS]; K]);
+/// Numbers of points: two of each row, `K` times for each of the eight groups of a block.
+type OfGroups<const K: usize> = [[[[u16; 2]; ROWS]; K]; 8];
 
-impl<const N: usize, const K: usize> Numbers<N, K> {
-    /// The low bits of the 16-bit numbers of each row.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(crate) fn new(v: [__m256i; K]) -> Self {
-        const { assert!(N.is_power_of_two() && N <= 1 << 15) };
-        let mut numbers = [[[0; 2]; ROWS]; K];
-        for k in 0..K {
-            let below = _mm256_and_si256(v[k], _mm256_set1_epi16(N as i16 - 1));
-            store_numbers(&mut numbers[k], below);
-        }
-        // The compiler would rather take number after number out of the registers than load them, which is slower.
-        // SAFETY: no instruction is in it.
-        unsafe { std::arch::asm!("/* {0} */", in(reg) &raw mut numbers, options(nostack, preserves_flags)) };
-        Self(numbers)
+/// Room for [`Numbers`].
+pub(crate) struct Room<const K: usize>(MaybeUninit<OfGroups<K>>);
+
+/// Numbers of points below `N`.
+pub(crate) struct Numbers<'a, const N: usize, const K: usize>(&'a OfGroups<K>);
+
+impl<const K: usize> Room<K> {
+    /// Room that is not filled.
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self(MaybeUninit::uninit())
     }
 
-    /// The point of each row that number `i` of those at `k` gives.
+    /// The low bits of the 16-bit numbers of each row that `of` gives for the groups, two at a time.
+    // All of a block before the first point is looked up: what has just been stored cannot be loaded for a while.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(crate) fn fill<const N: usize>(
+        &mut self,
+        mut of: impl FnMut(usize) -> [[__m256i; K]; 2],
+    ) -> Numbers<'_, N, K> {
+        const { assert!(N.is_power_of_two() && N <= 1 << 15) };
+        let room: *mut [[u16; 2]; ROWS] = self.0.as_mut_ptr().cast();
+        for two in 0..4 {
+            let v = of(two);
+            for (i, v) in v.as_flattened().iter().enumerate() {
+                let below = _mm256_and_si256(*v, _mm256_set1_epi16(N as i16 - 1));
+                // SAFETY: there is room for eight times `K` registers, and the store needs no alignment.
+                unsafe { _mm256_storeu_si256(room.add(two * 2 * K + i).cast(), below) };
+            }
+        }
+        // SAFETY: all of it has been written, and any bytes are numbers.
+        Numbers(unsafe { self.0.assume_init_ref() })
+    }
+}
+
+impl<const N: usize, const K: usize> Numbers<'_, N, K> {
+    /// The point of each row that number `i` of those at `k` of group `g` gives.
     #[inline(always)]
-    pub(crate) fn points<P>(&self, table: &'static [P; N], k: usize, i: usize) -> [&'static P; ROWS] {
-        // SAFETY: `new`, which alone makes these, leaves no number that is `N` or more.
-        each_of(|row| unsafe { table.get_unchecked(usize::from(self.0[k][row][i])) })
+    pub(crate) fn points<P>(
+        &self,
+        table: &'static [P; N],
+        g: usize,
+        k: usize,
+        i: usize,
+    ) -> [&'static P; ROWS] {
+        // SAFETY: `Room::fill`, which alone makes these, leaves no number that is `N` or more.
+        each_of(|row| unsafe { table.get_unchecked(usize::from(self.0[g][k][row][i])) })
     }
 }
 

@@ -2,12 +2,14 @@
 
 #![expect(unsafe_code, reason = "a trait of code compiled for AVX2")]
 
-use std::arch::x86_64::{__m256i, _mm256_and_si256, _mm256_or_si256, _mm256_set1_epi16, _mm256_srli_epi16};
+use std::arch::x86_64::{
+    __m256i, _mm256_and_si256, _mm256_or_si256, _mm256_set1_epi16, _mm256_setzero_si256, _mm256_srli_epi16,
+};
 
 use zerocopy::IntoBytes;
 
 use super::IQ2_XS;
-use crate::codebook::x86::{Numbers, eights, even, set_half_scales, set_unit, signs};
+use crate::codebook::x86::{Room, eights, even, set_half_scales, set_unit, signs};
 use crate::grids::IQ2XS;
 use crate::kernel::x86::{Target, Unpack};
 use crate::tile::ROWS;
@@ -21,20 +23,23 @@ impl Unpack for IQ2_XS {
         let [_, _, low, high] = columns(rows, |b| b.as_bytes().last_chunk().expect("more bytes"));
         set_half_scales(out, first, low);
         set_half_scales(out, first + 4, high);
-        for two in 0..4 {
+        let mut negative = [_mm256_setzero_si256(); 8];
+        let mut room = Room::new();
+        let numbers = room.fill(|two| {
             let [a, b, c, d] = columns(rows, |b| {
-                let two = &b.qs.as_chunks::<8>().0[two];
-                two.as_flattened().first_chunk().expect("16 bytes")
+                let eight = &b.qs.as_chunks::<8>().0[two];
+                eight.as_flattened().first_chunk().expect("16 bytes")
             });
-            for (i, q) in [[a, b], [c, d]].into_iter().enumerate() {
-                let numbers = Numbers::new(q);
-                let negative = even(high_sevens(q));
-                out.signed_group(first + 2 * two + i, |k| {
-                    let points = numbers.points(&IQ2XS, k / 2, k % 2);
-                    // Bytes of the signs: points 0, 2, 1 and 3.
-                    [eights(points), signs(negative, k % 2 * 2 + k / 2)]
-                });
-            }
+            negative[2 * two] = even(high_sevens([a, b]));
+            negative[2 * two + 1] = even(high_sevens([c, d]));
+            [[a, b], [c, d]]
+        });
+        for g in 0..8 {
+            out.signed_group(first + g, |k| {
+                let points = numbers.points(&IQ2XS, g, k / 2, k % 2);
+                // Bytes of the signs: points 0, 2, 1 and 3.
+                [eights(points), signs(negative[g], k % 2 * 2 + k / 2)]
+            });
         }
     }
 }
