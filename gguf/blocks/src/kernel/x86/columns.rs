@@ -272,7 +272,7 @@ pub(super) fn add_signed_group(
     let mut add = |k: usize| {
         let [v, signs] = two(k);
         for i in 0..2 {
-            // SAFETY: this code is compiled for the same features; so below.
+            // SAFETY: this code is compiled for the same features.
             let q = _mm256_sign_epi8(unsafe { x.q(2 * k + i, 0) }, signs[i]);
             words = _mm256_add_epi16(words, _mm256_maddubs_epi16(v[i], q));
         }
@@ -287,6 +287,7 @@ pub(super) fn add_signed_group(
     add(1);
     add(2);
     add(3);
+    // SAFETY: as above.
     _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints), unsafe { x.d(0) }, sum)
 }
 

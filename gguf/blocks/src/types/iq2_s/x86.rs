@@ -33,10 +33,10 @@ impl Unpack for IQ2_S {
             let group = |g: usize| numbers(qs[g], qh[g]);
             [group(2 * two), group(2 * two + 1)]
         });
-        for g in 0..8 {
+        for (g, negative) in negative.iter().enumerate() {
             out.signed_group(first + g, |k| {
                 let points = numbers.points(&IQ2S, g, k % 2, k / 2);
-                [eights(points), signs(negative[g], k)]
+                [eights(points), signs(*negative, k)]
             });
         }
     }

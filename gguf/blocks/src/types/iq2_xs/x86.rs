@@ -34,11 +34,11 @@ impl Unpack for IQ2_XS {
             negative[2 * two + 1] = even(high_sevens([c, d]));
             [[a, b], [c, d]]
         });
-        for g in 0..8 {
+        for (g, negative) in negative.iter().enumerate() {
             out.signed_group(first + g, |k| {
                 let points = numbers.points(&IQ2XS, g, k / 2, k % 2);
                 // Bytes of the signs: points 0, 2, 1 and 3.
-                [eights(points), signs(negative[g], k % 2 * 2 + k / 2)]
+                [eights(points), signs(*negative, k % 2 * 2 + k / 2)]
             });
         }
     }

@@ -36,10 +36,10 @@ impl Unpack for IQ3_S {
             });
             [numbers([a, b], qh[2 * two]), numbers([c, d], qh[2 * two + 1])]
         });
-        for g in 0..8 {
+        for (g, negative) in negative.iter().enumerate() {
             out.signed_group(first + g, |k| {
                 let points = |odd: usize| fours(numbers.points(&IQ3S, g, k / 2 * 2 + odd, k % 2));
-                [[points(0), points(1)], signs(negative[g], k)]
+                [[points(0), points(1)], signs(*negative, k)]
             });
         }
     }

@@ -22,8 +22,8 @@ impl Unpack for IQ3_XXS {
             })
         };
         let rest = eight(rest(0), rest(1));
-        for g in 0..8 {
-            set_top_scale(out, first + g, rest[g]);
+        for (g, rest) in rest.iter().enumerate() {
+            set_top_scale(out, first + g, *rest);
         }
         let negative = each(rest, |v| even(sevens(v)));
         for g in 0..8 {
