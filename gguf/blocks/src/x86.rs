@@ -15,24 +15,22 @@
 use std::arch::x86_64::{
     __m128i, __m256, __m256i, _MM_HINT_T0, _mm_add_epi32, _mm_cvtsi64_si128, _mm_cvtsi128_si32,
     _mm_extract_epi32, _mm_hadd_epi32, _mm_loadu_si128, _mm_max_epi32, _mm_prefetch, _mm_setr_epi16,
-    _mm_setr_epi32, _mm_shuffle_epi32, _mm256_add_epi8, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256,
-    _mm256_blend_epi16, _mm256_broadcastsi128_si256, _mm256_castpd_ps, _mm256_castps_pd, _mm256_castps_si256,
+    _mm_setr_epi32, _mm_shuffle_epi32, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256, _mm256_blend_epi16,
+    _mm256_broadcastsi128_si256, _mm256_castpd_ps, _mm256_castps_pd, _mm256_castps_si256,
     _mm256_castsi256_si128, _mm256_cmpeq_epi8, _mm256_cvtepi32_ps, _mm256_cvtph_ps, _mm256_cvtps_epi32,
     _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_hadd_epi32, _mm256_loadu_ps, _mm256_loadu_si256,
     _mm256_max_epi32, _mm256_mul_ps, _mm256_or_si256, _mm256_packs_epi16, _mm256_packs_epi32,
-    _mm256_packus_epi32, _mm256_permute2f128_ps, _mm256_permute2x128_si256, _mm256_permute4x64_epi64,
-    _mm256_permutevar8x32_epi32, _mm256_set_epi64x, _mm256_set_m128i, _mm256_set1_epi8, _mm256_set1_epi32,
-    _mm256_set1_epi64x, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setr_epi64x, _mm256_setzero_ps,
-    _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_sll_epi16, _mm256_srai_epi16, _mm256_srl_epi16,
-    _mm256_srl_epi32, _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256,
-    _mm256_sub_epi8, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpackhi_pd, _mm256_unpacklo_epi32,
-    _mm256_unpacklo_epi64, _mm256_unpacklo_pd, _mm256_xor_si256,
+    _mm256_packus_epi32, _mm256_permute2f128_ps, _mm256_permute4x64_epi64, _mm256_permutevar8x32_epi32,
+    _mm256_set_m128i, _mm256_set1_epi8, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32,
+    _mm256_setzero_ps, _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_sll_epi16, _mm256_srai_epi16,
+    _mm256_srl_epi16, _mm256_srl_epi32, _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_ps,
+    _mm256_storeu_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpackhi_pd,
+    _mm256_unpacklo_epi32, _mm256_unpacklo_epi64, _mm256_unpacklo_pd,
 };
 
 use crate::activation::{GROUP, GroupScale, quantize_with};
-use crate::codebook::Codebook;
 use crate::half_bulk::f16_to_f32;
-use crate::kernel::x86::{Target, Unpack};
+use crate::kernel::x86::Target;
 use crate::kernel::{IntBlock, SUMS, each};
 use crate::tile::{MAX_COLS, Panel, ROWS};
 
@@ -294,66 +292,6 @@ pub(crate) fn set_six_bit<B: IntBlock, const DOT: bool>(
         store_rows(&mut out.tile().min[first + g], min);
     }
     store_rows(&mut out.tile().unit, low_halves(units));
-}
-
-/// Element `j` of register `i` becomes element `i` of register `j`.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-fn transpose(rows: [__m256i; 8]) -> [__m256i; 8] {
-    let [a, b, c, d, e, f, g, h] = rows;
-    // Pairs, then fours within each half of a register, then the halves.
-    let fours = |a, b, c, d| {
-        let (ab0, ab1) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
-        let (cd0, cd1) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
-        [
-            _mm256_unpacklo_epi64(ab0, cd0),
-            _mm256_unpackhi_epi64(ab0, cd0),
-            _mm256_unpacklo_epi64(ab1, cd1),
-            _mm256_unpackhi_epi64(ab1, cd1),
-        ]
-    };
-    let (low, high) = (fours(a, b, c, d), fours(e, f, g, h));
-    let first = |i: usize| _mm256_permute2x128_si256::<0x20>(low[i], high[i]);
-    let second = |i: usize| _mm256_permute2x128_si256::<0x31>(low[i], high[i]);
-    eight(
-        [first(0), first(1), first(2), first(3)],
-        [second(0), second(1), second(2), second(3)],
-    )
-}
-
-impl<B: Codebook> Unpack for B {
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn unpack<const DOT: bool>(rows: [&Self; ROWS], first: usize, out: &mut Target<'_, Self, DOT>) {
-        let unit = _mm256_mul_ps(halves(rows, B::d), _mm256_set1_ps(B::UNIT));
-        store_rows(&mut out.tile().unit, unit);
-        for g in 0..8 {
-            let scales = each(rows, |b| b.scales(g));
-            let scale = |half: usize| {
-                let [a, b, c, d, e, f, g, h] = each(scales, |s| i32::from(s[half]) * 0x0001_0001);
-                _mm256_setr_epi32(a, b, c, d, e, f, g, h)
-            };
-            out.set_int_scales(first + g, scale(0), scale(1));
-        }
-        for g in 0..8 {
-            let v = each(rows, |b| with_signs(b.magnitudes(g), b.signs(g), B::MAGNITUDE));
-            out.group(first + g, transpose(v));
-        }
-    }
-}
-
-/// 32 magnitudes with their signs, lifted by `offset`.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-fn with_signs([a, b, c, d]: [u64; 4], signs: u32, offset: u8) -> __m256i {
-    let v = _mm256_set_epi64x(d as i64, c as i64, b as i64, a as i64);
-    let byte = |i: i64| i * 0x0101_0101_0101_0101;
-    let index = _mm256_setr_epi64x(byte(0), byte(1), byte(2), byte(3));
-    let bits = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
-    let signs = _mm256_shuffle_epi8(_mm256_set1_epi32(signs as i32), index);
-    let negative = _mm256_cmpeq_epi8(_mm256_and_si256(signs, bits), bits);
-    let signed = _mm256_sub_epi8(_mm256_xor_si256(v, negative), negative);
-    _mm256_add_epi8(signed, _mm256_set1_epi8(offset as i8))
 }
 
 /// The bits `4 * chunk ..` of each row's double word as bit 4 of the four bytes.

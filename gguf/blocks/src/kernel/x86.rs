@@ -10,16 +10,16 @@
 )]
 
 use std::arch::x86_64::{
-    __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_mullo_epi16, _mm256_set1_epi8, _mm256_set1_epi16,
-    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_xor_si256,
+    __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_add_epi8, _mm256_mullo_epi16, _mm256_set1_epi8,
+    _mm256_set1_epi16, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_xor_si256,
 };
 use std::marker::PhantomData;
 
-use self::columns::{CHUNKS, Single, add_group, add_half, finish, scale_ints};
-use super::{Columns, IntBlock, IntKernel, blocks, check_columns, each, each_of, n_columns, portable};
+use self::columns::{CHUNKS, Single, add_group, add_half, add_signed_group, finish, scale_ints};
+use super::{Columns, IntBlock, IntKernel, blocks, check_columns, each, n_columns};
 use crate::activation::GroupScale;
 use crate::tile::{GROUP, MAX_GROUPS, ROWS, Spread, Tile};
-use crate::x86::{load_rows, load32, prefetch_next, store, store_pairs, store_rows};
+use crate::x86::{load_rows, prefetch_next, store, store_pairs, store_rows};
 
 pub(super) mod columns;
 
@@ -178,6 +178,54 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
         }
     }
 
+    /// Integer scales of a group as [`Self::set_int_scales`] takes them, for [`Self::signed_group`].
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(crate) fn set_signed_scales(&mut self, group: usize, low: __m256i, high: __m256i) {
+        if !DOT {
+            return self.set_int_scales(group, low, high);
+        }
+        // Nothing has to be lowered in the product of signed values.
+        store_pairs(&mut self.tile.int_scale[group][0], low);
+        if B::KIND.halves {
+            store_pairs(&mut self.tile.int_scale[group][1], high);
+        }
+    }
+
+    /// The values of a group without the offset: `two(k)` gives the magnitudes of chunks `2 * k` and `2 * k + 1` of four
+    /// columns, and bytes above, below or at zero as their signs.
+    // A product gives the signs to the column, which takes no longer than adding the offset, and smaller numbers can be
+    // added oftener in 16 bits.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(crate) fn signed_group(&mut self, group: usize, two: impl Fn(usize) -> [[__m256i; 2]; 2]) {
+        const { assert!(B::KIND.int_scales && B::KIND.max - B::KIND.offset <= 64) };
+        if !DOT {
+            let out = self.tile.v[group].as_chunks_mut::<64>().0;
+            for (k, out) in out.iter_mut().enumerate() {
+                let [v, signs] = two(k);
+                for (i, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+                    let signed = _mm256_sign_epi8(v[i], signs[i]);
+                    store(
+                        out,
+                        _mm256_add_epi8(signed, _mm256_set1_epi8(B::KIND.offset as i8)),
+                    );
+                }
+            }
+            return;
+        }
+        self.prefetch();
+        let x = self.column(group);
+        self.sum = add_signed_group(const { B::KIND }, self.tile, group, two, x, self.sum);
+    }
+
+    /// Asks for a group's share of the block, in whole bytes for every type.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn prefetch(&mut self) {
+        self.ahead = prefetch_next(self.ahead, size_of::<B>().div_ceil(B::GROUPS));
+    }
+
     /// The values of a group: a register for each four columns. Those of wide kinds come signed, without the offset.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
@@ -189,8 +237,7 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
             }
             return;
         }
-        // A group's share of the block, in whole bytes for every type.
-        self.ahead = prefetch_next(self.ahead, size_of::<B>().div_ceil(B::GROUPS));
+        self.prefetch();
         let x = self.column(group);
         let mut sums = [if B::KIND.int_scales { self.sum } else { self.acc }];
         add_group::<B, 1, _>(self.tile, group, |chunk| v[chunk], x, &mut sums);
@@ -241,22 +288,6 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
         let mut sums = [self.sum];
         scale_ints::<B, 1, _>(self.tile, group, x, [part.0], &mut sums);
         [self.sum] = sums;
-    }
-
-    /// Unpacks a block as the portable kernel does.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(crate) fn portable(&mut self, rows: [&B; ROWS], first: usize) {
-        for (r, row) in rows.into_iter().enumerate() {
-            portable::set_block(row, self.tile, first, r);
-        }
-        const { assert!(!B::KIND.wide(), "values lie in the tile as they are") };
-        if DOT {
-            for g in first..first + B::GROUPS {
-                let v = self.tile.v[g].as_chunks::<32>().0;
-                self.group(g, each_of(|chunk| load32(&v[chunk])));
-            }
-        }
     }
 
     /// Ends a block whose groups have been multiplied.

@@ -286,6 +286,44 @@ pub(super) fn scale_ints<B: IntBlock, const N: usize, X: GroupColumns>(
     }
 }
 
+/// Adds group `g`, of a kind with integer scales, with one column to the sum: `two` is as for
+/// [`Target::signed_group`](super::Target::signed_group).
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn add_signed_group(
+    kind: TileKind,
+    tile: &Tile,
+    g: usize,
+    two: impl Fn(usize) -> [[__m256i; 2]; 2],
+    x: Single<'_>,
+    sum: __m256,
+) -> __m256 {
+    let pairs = if kind.halves { 2 } else { 4 };
+    // At least a pair, as magnitudes are at most 64.
+    let steps = (steps(kind.max - kind.offset) / 2).min(pairs);
+    let (mut ints, mut words) = (_mm256_setzero_si256(), _mm256_setzero_si256());
+    let mut add = |k: usize| {
+        let [v, signs] = two(k);
+        for i in 0..2 {
+            // SAFETY: this code is compiled for the same features.
+            let q = _mm256_sign_epi8(unsafe { x.q(2 * k + i, 0) }, signs[i]);
+            words = _mm256_add_epi16(words, _mm256_maddubs_epi16(v[i], q));
+        }
+        if (k + 1).is_multiple_of(steps) {
+            let scale = load_pairs(&tile.int_scale[g][k / pairs]);
+            ints = _mm256_add_epi32(ints, _mm256_madd_epi16(words, scale));
+            words = _mm256_setzero_si256();
+        }
+    };
+    // Not a loop, which the compiler would not always write out: places of signs are known then.
+    add(0);
+    add(1);
+    add(2);
+    add(3);
+    // SAFETY: as above.
+    _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints), unsafe { x.d(0) }, sum)
+}
+
 /// Whether values have the kind's offset on them: those of wide kinds come from unpacking without it.
 const fn lowered<X: GroupColumns>(kind: TileKind) -> bool {
     kind.offset > 0 && !(X::DOT && kind.wide())
@@ -335,7 +373,7 @@ fn add_chunks<B: IntBlock, const N: usize, X: GroupColumns>(
     scale: __m256i,
     mut ints: [__m256i; N],
 ) -> [__m256i; N] {
-    let steps = const { steps(B::KIND) }.min(n);
+    let steps = const { steps(largest(B::KIND)) }.min(n);
     for start in (first..first + n).step_by(steps) {
         let mut words = [_mm256_setzero_si256(); N];
         for chunk in start..start + steps {
@@ -473,10 +511,14 @@ pub(in crate::kernel) fn finish<const N: usize, X: GroupColumns>(
     }
 }
 
-/// Chunks whose products, added in pairs, can be added in 16 bits: a power of two.
-const fn steps(kind: TileKind) -> usize {
-    let max = if kind.wide() { 128 } else { kind.max as usize };
-    match i16::MAX as usize / (2 * 127 * max) {
+/// The largest number that products of bytes are taken with.
+const fn largest(kind: TileKind) -> u8 {
+    if kind.wide() { 128 } else { kind.max }
+}
+
+/// Chunks whose products with numbers up to `max`, added in pairs, can be added in 16 bits: a power of two.
+const fn steps(max: u8) -> usize {
+    match i16::MAX as usize / (2 * 127 * max as usize) {
         0 => 1,
         8.. => 8,
         n => 1 << n.ilog2(),

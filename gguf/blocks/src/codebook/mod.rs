@@ -1,6 +1,9 @@
 //! Groups of the types whose values are points of a lattice with signs: `IQ2_XXS`, `IQ2_XS`, `IQ2_S`, `IQ3_XXS` and
 //! `IQ3_S`.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod x86;
+
 use crate::grids;
 use crate::kernel::{Group, IntBlock, Mins, Scales};
 use crate::rows::{Stored, half};
