@@ -122,12 +122,12 @@ impl Tile {
 
 /// Room for columns in a form of the CPU level's own, while it multiplies tiles with them.
 #[derive(Clone, Debug)]
-pub struct Spread(pub(crate) Box<[SpreadGroup; MAX_GROUPS]>);
+pub struct Spread(pub(crate) Vec<SpreadGroup>);
 
 impl Spread {
     /// Room for the columns of a super-block.
     pub fn new() -> Self {
-        Self(Box::new([SpreadGroup::EMPTY; MAX_GROUPS]))
+        Self(vec![SpreadGroup::EMPTY; MAX_GROUPS])
     }
 }
 

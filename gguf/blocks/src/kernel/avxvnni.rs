@@ -8,6 +8,10 @@
     unsafe_code,
     reason = "loads through references, and entry into code compiled for AVX-VNNI"
 )]
+#![expect(
+    clippy::needless_range_loop,
+    reason = "iterators over arrays would call code that is not compiled for AVX2"
+)]
 
 use std::arch::x86_64::{
     __m256, __m256i, _mm256_add_epi32, _mm256_cvtepi32_ps, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps,

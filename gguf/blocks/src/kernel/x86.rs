@@ -65,7 +65,7 @@ pub(super) fn kernel<B: Unpack>() -> IntKernel {
         assert!(
             !B::KIND.int_scales || B::GROUPS == MAX_GROUPS,
             "a tile is a super-block"
-        )
+        );
     };
     IntKernel {
         kind: B::KIND,

@@ -12,6 +12,10 @@
     unsafe_code,
     reason = "loads and stores through references, and marks in assembly"
 )]
+#![expect(
+    clippy::needless_range_loop,
+    reason = "iterators over arrays would call code that is not compiled for AVX2"
+)]
 
 use std::arch::x86_64::{
     __m256, __m256i, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_and_si256,
@@ -172,7 +176,6 @@ fn spread_words<const N: usize>(q: &[[i8; 4]], out: &mut [[[[u8; 4]; ROWS]; MAX_
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) fn multiply<B: IntBlock, const N: usize>(tile: &Tile, spread: &Spread, acc: &mut [[f32; ROWS]]) {
     let spread = &spread.0[..tile.n_groups()];
-    // No closures over arrays here: the standard library's functions that would call them are not compiled for AVX2.
     let mut total = [_mm256_setzero_ps(); N];
     for c in 0..N {
         total[c] = load_rows(&acc[c]);
