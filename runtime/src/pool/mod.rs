@@ -216,7 +216,7 @@ impl Pool {
         drop(place);
         Some(Seat {
             _back: back,
-            _taken: is_first.then_some(Taken(taken)),
+            _taken: is_first.then(|| Taken(taken)),
         })
     }
 
