@@ -122,6 +122,10 @@ impl Tile {
 
 /// Room for columns in a form of the CPU level's own, while it multiplies tiles with them.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "only levels of x86 spread columns")
+)]
 pub struct Spread(pub(crate) Vec<SpreadGroup>);
 
 impl Spread {
@@ -138,11 +142,6 @@ impl Default for Spread {
 }
 
 /// A group of some columns with each number as often as a tile has rows. Parts that a type does not need are not filled.
-// Of no use where no level spreads columns.
-#[cfg_attr(
-    not(target_arch = "x86_64"),
-    expect(dead_code, reason = "levels of x86 use it")
-)]
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpreadGroup {
