@@ -36,6 +36,9 @@ impl MappedSource {
             path: path.to_owned(),
             source,
         })?;
+        // Read for the first time, the file then lies in huge pages where its system has such. A hint.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(Advice::HugePage);
         let mapped = Self {
             map,
             file,

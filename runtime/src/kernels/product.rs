@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gguf_blocks::activation::GROUP;
 use gguf_blocks::kernel::{IntKernel, Kernel, prefetch};
@@ -16,16 +17,55 @@ use crate::pool;
 use crate::session::Compute;
 
 /// Work that is worth sharing out, in units of about a nanosecond: well above what handing it to another thread costs.
-const TASK: usize = 30_000;
+const TASK: usize = 10_000;
 
-/// Pieces of work for each thread.
-const PIECES: usize = 6;
+/// The smallest piece of work, in the same unit: what threads wait for one another in the end.
+const PIECE: usize = 8_000;
+
+/// Pieces of work for each thread at most, if all were of the same size.
+const PIECES: usize = 16;
 
 /// Panels of eight rows that are worked on together at least: results are written in whole lines of the caches.
 const MIN_PANELS: usize = 4;
 
 /// Sums that a thread works on, about: with tiles and activations they are to fit into the second cache.
 const MAX_SUMS: usize = 4096;
+
+/// What of a piece of work nobody has taken. Threads take parts of it, the more the more is left: few of them as long as it
+/// is large, so that coming rows are fetched in one go, and small ones in the end, for which threads wait.
+struct Share {
+    left: AtomicUsize,
+    n_threads: usize,
+    /// The smallest part.
+    least: usize,
+}
+
+impl Share {
+    fn new(cost: usize, n_threads: usize) -> Self {
+        Self {
+            left: AtomicUsize::new(cost),
+            n_threads,
+            least: PIECE.max(cost / (n_threads * PIECES)),
+        }
+    }
+
+    /// How many of the `n` rows left of a matrix, of which each costs `of_row`, are the next part.
+    fn rows(&self, of_row: usize, n: usize) -> usize {
+        // Parts are taken one after the other, by threads that hold a lock in turn.
+        let left = self.left.load(Ordering::Relaxed);
+        let cost = (left / (2 * self.n_threads)).max(self.least);
+        let wanted = (cost / of_row.max(1) + 1).next_multiple_of(MIN_PANELS * ROWS);
+        // What would be left alone is too little for a part.
+        let rows = if wanted + MIN_PANELS * ROWS / 2 < n {
+            wanted
+        } else {
+            n
+        };
+        self.left
+            .store(left.saturating_sub(rows * of_row), Ordering::Relaxed);
+        rows
+    }
+}
 
 /// How the rows of a weight become tiles or panels.
 #[derive(Clone, Copy, Debug)]
@@ -96,45 +136,46 @@ impl Product<'_> {
     pub(super) fn run_each<const N: usize>(products: &[Self; N], y: [GridMut<'_>; N]) {
         let cost = |product: &Self| -> usize { (0..product.w.n_mats).map(|mat| product.cost(mat)).sum() };
         let cost: usize = products.iter().map(cost).sum();
-        let pieces = |piece: usize| {
-            let each = products.iter().zip(y);
-            each.flat_map(move |(product, y)| product.pieces(y, piece).map(move |piece| (product, piece)))
-        };
+        let share = &Share::new(cost, pool::n_threads());
+        let each = products.iter().zip(y);
+        let pieces = each.flat_map(|(product, y)| {
+            let pieces = product.pieces(y, share);
+            pieces.map(move |piece| (product, piece))
+        });
         let compute = |(product, (mat, first_row, y)): (&Self, (usize, usize, _))| {
             product.panels(mat, first_row, y);
         };
         if cost < TASK {
-            return pieces(usize::MAX).for_each(compute);
+            pieces.for_each(compute);
+        } else {
+            pool::for_each(pieces, compute);
         }
-        // Threads that are slower or later take fewer pieces.
-        let piece = (cost / (pool::n_threads() * PIECES)).max(TASK / 2);
-        pool::for_each(pieces(piece), compute);
     }
 
-    /// The matrices that have pairs, cut into rows that cost about `piece`: matrix, first row and place of the results.
+    /// The matrices that have pairs, cut into rows: matrix, first row and place of the results.
     fn pieces<'y>(
         &self,
         y: GridMut<'y>,
-        piece: usize,
+        share: &Share,
     ) -> impl Iterator<Item = (usize, usize, GridMut<'y>)> + Send {
         let mut rest = Some(y);
-        let has_work =
-            |&mat: &usize| self.w.n_rows > 0 && self.group_starts[mat] < self.group_starts[mat + 1];
+        let n_rows = self.w.n_rows;
+        let has_work = move |&mat: &usize| n_rows > 0 && self.group_starts[mat] < self.group_starts[mat + 1];
         let mats = (0..self.w.n_mats).filter(has_work);
         mats.flat_map(move |mat| {
             let n_pairs = self.group_starts[mat + 1] - self.group_starts[mat];
             let (of_mat, others) = rest.take().expect("put back below").split_rows(n_pairs);
             rest = Some(others);
-            let n_rows = self.w.n_rows;
-            let n_pieces = self.cost(mat).div_ceil(piece).clamp(1, n_rows.div_ceil(ROWS));
-            let step = n_rows.div_ceil(n_pieces).next_multiple_of(ROWS);
-            let mut left = Some(of_mat);
-            (0..n_rows).step_by(step).map(move |first| {
-                let of_rest = left.take().expect("put back below");
-                let n = step.min(n_rows - first);
+            let of_row = self.cost(mat) / n_rows;
+            let (mut left, mut first) = (Some(of_mat), 0);
+            std::iter::from_fn(move || {
+                let of_rest = left.take()?;
+                let n = share.rows(of_row, n_rows - first);
                 let (part, others) = of_rest.split_cols(n);
-                left = Some(others);
-                (mat, first, part)
+                let piece = (mat, first, part);
+                first += n;
+                left = (first < n_rows).then_some(others);
+                Some(piece)
             })
         })
     }

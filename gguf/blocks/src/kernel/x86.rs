@@ -11,16 +11,17 @@
 
 use std::arch::x86_64::{
     __m256, __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_add_epi8, _mm256_mullo_epi16, _mm256_set1_epi8,
-    _mm256_set1_epi16, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_xor_si256,
+    _mm256_set1_epi16, _mm256_setzero_ps, _mm256_sign_epi8, _mm256_xor_si256,
 };
 use std::marker::PhantomData;
 
-use self::columns::{CHUNKS, Single, add_group, add_half, add_signed_group, finish, scale_ints};
+use self::columns::{CHUNKS, Single, add_group, add_signed_group, finish};
 use super::{Columns, IntBlock, IntKernel, blocks, check_columns, each, n_columns};
 use crate::activation::GroupScale;
 use crate::tile::{GROUP, MAX_GROUPS, ROWS, Spread, Tile};
 use crate::x86::{load_rows, prefetch_next, store, store_pairs, store_rows};
 
+mod by_rows;
 pub(super) mod columns;
 
 /// A block whose unpacking of eight rows is written for AVX2.
@@ -44,19 +45,6 @@ pub(crate) struct Target<'a, B, const DOT: bool> {
     sum: __m256,
     acc: __m256,
     block: PhantomData<B>,
-}
-
-/// Whole sums of the halves of a group that have come.
-#[derive(Clone, Copy)]
-pub(crate) struct Part(__m256i);
-
-impl Part {
-    /// Of no half yet.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub(crate) fn none() -> Self {
-        Self(_mm256_setzero_si256())
-    }
 }
 
 /// The kernels of a type.
@@ -231,9 +219,8 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(crate) fn group(&mut self, group: usize, v: [__m256i; CHUNKS]) {
         if !DOT {
-            for (out, v) in self.tile.v[group].as_chunks_mut::<32>().0.iter_mut().zip(v) {
-                let offset = if B::KIND.wide() { i8::MIN } else { 0 };
-                store(out, _mm256_xor_si256(v, _mm256_set1_epi8(offset)));
+            for (chunk, v) in v.into_iter().enumerate() {
+                self.store_values(group, chunk, v);
             }
             return;
         }
@@ -248,6 +235,15 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
         }
     }
 
+    /// Values `4 * chunk ..` of a group, for the tile.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn store_values(&mut self, group: usize, chunk: usize, v: __m256i) {
+        let offset = if B::KIND.wide() { i8::MIN } else { 0 };
+        let out = &mut self.tile.v[group].as_chunks_mut::<32>().0[chunk];
+        store(out, _mm256_xor_si256(v, _mm256_set1_epi8(offset)));
+    }
+
     /// The group of the column.
     #[inline]
     fn column(&self, group: usize) -> Single<'a> {
@@ -255,39 +251,6 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
             q: &self.x[group],
             s: &self.scales[group],
         }
-    }
-
-    /// The values of a half of a group with integer scales: where a block's bytes hold parts of many groups, taking these
-    /// by halves needs fewer registers. `part` is what the other half gave if that came first; [`Self::end`] takes what
-    /// both gave.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(crate) fn half(&mut self, group: usize, half: usize, v: [__m256i; CHUNKS / 2], part: Part) -> Part {
-        const { assert!(B::KIND.int_scales && !B::KIND.wide()) };
-        if !DOT {
-            let out = &mut self.tile.v[group].as_chunks_mut::<32>().0[half * v.len()..];
-            for (out, v) in out.iter_mut().zip(v) {
-                store(out, v);
-            }
-            return part;
-        }
-        self.ahead = prefetch_next(self.ahead, size_of::<B>().div_ceil(2 * B::GROUPS));
-        let x = self.column(group);
-        let [ints] = add_half::<B, _>(self.tile, group, half, v, x, [part.0]);
-        Part(ints)
-    }
-
-    /// Ends a group whose halves have come.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub(crate) fn end(&mut self, group: usize, part: Part) {
-        if !DOT {
-            return;
-        }
-        let x = self.column(group);
-        let mut sums = [self.sum];
-        scale_ints::<B, 1, _>(self.tile, group, x, [part.0], &mut sums);
-        [self.sum] = sums;
     }
 
     /// Ends a block whose groups have been multiplied.

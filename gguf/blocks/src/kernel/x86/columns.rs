@@ -236,38 +236,38 @@ pub(super) fn add_group<B: IntBlock, const N: usize, X: GroupColumns>(
         if kind.int_scales {
             continue;
         }
-        if lowered::<X>(kind) {
-            let lower = lower(kind.offset, [part == 0, part == 1 || !kind.halves]);
-            add_lower::<N, X>(lower, x, &mut ints);
-        }
-        let scale = load_rows(&tile.scale[g][part]);
-        for c in 0..N {
-            // SAFETY: this code is compiled for the same features; so below.
-            let factor = _mm256_mul_ps(scale, unsafe { x.d(c) });
-            sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[c]), factor, sums[c]);
-        }
+        scale_floats::<B, N, X>(tile, g, part, x, ints, sums);
     }
     if kind.int_scales {
         scale_ints::<B, N, X>(tile, g, x, ints, sums);
-    } else if kind.mins == Minima::Float {
-        add_min::<N, X>(&tile.min[g], x, sums);
     }
 }
 
-/// Adds half a group of integer scales with a single column to whole sums.
+/// Adds the whole sums of group `g`, or of its half `part`, with their scale, and behind the last its minima.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn add_half<B: IntBlock, X: GroupColumns>(
+pub(super) fn scale_floats<B: IntBlock, const N: usize, X: GroupColumns>(
     tile: &Tile,
     g: usize,
-    half: usize,
-    v: [__m256i; CHUNKS / 2],
+    part: usize,
     x: X,
-    ints: [__m256i; 1],
-) -> [__m256i; 1] {
-    let first = half * v.len();
-    let scale = load_pairs(&tile.int_scale[g][if const { B::KIND }.halves { half } else { 0 }]);
-    add_chunks::<B, 1, X>(first, v.len(), &|chunk| v[chunk - first], x, scale, ints)
+    mut ints: [__m256i; N],
+    sums: &mut [__m256; N],
+) {
+    let kind = const { B::KIND };
+    if lowered::<X>(kind) {
+        let lower = lower(kind.offset, [part == 0, part == 1 || !kind.halves]);
+        add_lower::<N, X>(lower, x, &mut ints);
+    }
+    let scale = load_rows(&tile.scale[g][part]);
+    for c in 0..N {
+        // SAFETY: this code is compiled for the same features.
+        let factor = _mm256_mul_ps(scale, unsafe { x.d(c) });
+        sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[c]), factor, sums[c]);
+    }
+    if kind.mins == Minima::Float && (part == 1 || !kind.halves) {
+        add_min::<N, X>(&tile.min[g], x, sums);
+    }
 }
 
 /// Adds the whole sums of group `g` to those in the unit of the super-block.
@@ -283,6 +283,17 @@ pub(super) fn scale_ints<B: IntBlock, const N: usize, X: GroupColumns>(
     if lowered::<X>(const { B::KIND }) {
         add_lower::<N, X>(load_pairs(&tile.lower[g]), x, &mut ints);
     }
+    scale_lowered(x, ints, sums);
+}
+
+/// The same of values without the offset.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn scale_lowered<const N: usize, X: GroupColumns>(
+    x: X,
+    ints: [__m256i; N],
+    sums: &mut [__m256; N],
+) {
     for c in 0..N {
         // SAFETY: this code is compiled for the same features.
         sums[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(ints[c]), unsafe { x.d(c) }, sums[c]);

@@ -8,12 +8,10 @@ use std::arch::x86_64::{
 
 use super::IQ4XS;
 use crate::iq4::LEVELS;
-use crate::kernel::each;
 use crate::kernel::x86::{Target, Unpack};
 use crate::tile::ROWS;
 use crate::x86::{
-    columns, dwords, halves, look_up, low_nibbles, nibbles, shift_dwords, signed_byte_twice, store_rows,
-    table16,
+    dwords, halves, look_up, low_nibbles, shift_dwords, signed_byte_twice, store_rows, table16,
 };
 
 impl Unpack for IQ4XS {
@@ -33,8 +31,7 @@ impl Unpack for IQ4XS {
         store_rows(&mut out.tile().unit, halves(rows, |b| b.d));
         let levels = table16(&LEVELS);
         for g in 0..8 {
-            let v = nibbles(columns(rows, |b| &b.qs[g]));
-            out.group(first + g, each(v, |v| look_up(levels, v)));
+            out.nibble_group(first + g, rows, |b| &b.qs[g], |v| look_up(levels, v));
         }
     }
 }

@@ -10,11 +10,10 @@ use std::arch::x86_64::{
 use zerocopy::IntoBytes;
 
 use super::MXFP4;
-use crate::kernel::each;
 use crate::kernel::x86::{Target, Unpack};
 use crate::packing::LIFTED_FP4;
 use crate::tile::ROWS;
-use crate::x86::{columns, dwords, look_up, nibbles, store_rows, table16};
+use crate::x86::{dwords, look_up, store_rows, table16};
 
 impl Unpack for MXFP4 {
     #[inline]
@@ -23,8 +22,7 @@ impl Unpack for MXFP4 {
         let scales = dwords(rows, |b| *b.as_bytes().first_chunk().expect("more bytes"));
         store_rows(&mut out.tile().scale[first][0], half_scales(scales));
         let levels = table16(&LIFTED_FP4);
-        let v = nibbles(columns(rows, |b| &b.qs));
-        out.group(first, each(v, |v| look_up(levels, v)));
+        out.nibble_group(first, rows, |b| &b.qs, |v| look_up(levels, v));
     }
 }
 

@@ -5,12 +5,12 @@
 use std::arch::x86_64::{_mm256_and_si256, _mm256_set1_epi8};
 
 use super::Q2K;
-use crate::kernel::each;
+use crate::kernel::four;
 use crate::kernel::x86::{Target, Unpack};
 use crate::tile::ROWS;
 use crate::x86::{
-    byte_twice, columns, dwords, eight, high_halves, high_nibbles, low_halves, low_nibbles, pair,
-    shift_right, store_pairs, store_rows,
+    byte_twice, columns, dwords, high_halves, high_nibbles, low_halves, low_nibbles, pair, shift_right,
+    store_pairs, store_rows,
 };
 
 impl Unpack for Q2K {
@@ -32,12 +32,12 @@ impl Unpack for Q2K {
         store_rows(&mut out.tile().min_unit, high_halves(units));
         let three = _mm256_set1_epi8(3);
         for half in 0..2 {
-            let piece = |i: usize| columns(rows, |b| &b.qs.as_chunks::<16>().0[2 * half + i]);
-            let v = eight(piece(0), piece(1));
-            for quarter in 0..4 {
-                let codes = each(v, |v| _mm256_and_si256(shift_right(v, 2 * quarter), three));
-                out.group(first + 4 * half + quarter, codes);
-            }
+            out.groups(
+                first + 4 * half,
+                rows,
+                |b| [&b.qs.as_chunks().0[half]],
+                |[v]| four(|quarter| _mm256_and_si256(shift_right(v, 2 * quarter), three)),
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use std::arch::x86_64::{_mm256_set1_ps, _mm256_xor_ps};
 use super::Q4_1;
 use crate::kernel::x86::{Target, Unpack};
 use crate::tile::ROWS;
-use crate::x86::{columns, halves, nibbles, store_rows};
+use crate::x86::{halves, store_rows};
 
 impl Unpack for Q4_1 {
     #[inline]
@@ -17,7 +17,6 @@ impl Unpack for Q4_1 {
         // The stored minimum is added.
         let min = _mm256_xor_ps(halves(rows, |b| b.m), _mm256_set1_ps(-0.0));
         store_rows(&mut out.tile().min[first], min);
-        let v = nibbles(columns(rows, |b| &b.qs));
-        out.group(first, v);
+        out.nibble_group(first, rows, |b| &b.qs, |v| v);
     }
 }

@@ -5,10 +5,9 @@
 use zerocopy::IntoBytes;
 
 use super::Q4K;
-use crate::kernel::each;
 use crate::kernel::x86::{Target, Unpack};
 use crate::tile::ROWS;
-use crate::x86::{columns, eight, high_nibbles, low_nibbles, set_six_bit};
+use crate::x86::{high_nibbles, low_nibbles, set_six_bit};
 
 impl Unpack for Q4K {
     #[inline]
@@ -20,10 +19,12 @@ impl Unpack for Q4K {
                 .expect("a block has more than 16 bytes")
         });
         for pair in 0..4 {
-            let piece = |i: usize| columns(rows, |b| &b.qs.as_chunks::<16>().0[2 * pair + i]);
-            let v = eight(piece(0), piece(1));
-            out.group(first + 2 * pair, each(v, |v| low_nibbles(v)));
-            out.group(first + 2 * pair + 1, each(v, |v| high_nibbles(v)));
+            out.groups(
+                first + 2 * pair,
+                rows,
+                |b| [&b.qs.as_chunks().0[pair]],
+                |[v]| [low_nibbles(v), high_nibbles(v)],
+            );
         }
     }
 }
