@@ -26,6 +26,7 @@ pub fn run_with_default<A: clap::Parser>(default: &str, f: impl FnOnce(A) -> Res
 }
 
 fn execute<A: clap::Parser>(args: Vec<OsString>, f: impl FnOnce(A) -> Result<()>) -> ExitCode {
+    crate::memory::prepare();
     let args = match A::try_parse_from(args) {
         Ok(args) => args,
         Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {

@@ -43,6 +43,16 @@ impl Held {
         let bytes = source.and_then(|s| s.bytes());
         bytes.expect("a stage has all tensors that its part of the forward pass takes")
     }
+
+    /// Waits for room for `n` more bytes.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] if nothing more is wanted.
+    fn take(&mut self, n: u64) -> Result<()> {
+        let wanted = self.bound.take(n);
+        self.n_bytes += n;
+        if wanted { Ok(()) } else { Err(Error::Stopped) }
+    }
 }
 
 impl Drop for Held {
@@ -56,6 +66,9 @@ impl Drop for Held {
 #[derive(Debug)]
 struct Bound {
     max: u64,
+    /// Whether a tensor counts as held from its first byte on: its addresses are all taken then, which matters where
+    /// their number is limited. Else it counts as far as it was read, so that more of the next stage is read ahead.
+    whole: bool,
     state: Mutex<BoundState>,
     changed: Condvar,
 }
@@ -124,6 +137,7 @@ impl Reader {
         let largest = stages.iter().map(stage_bytes).max().unwrap_or(0);
         let bound = Arc::new(Bound {
             max: max.max(largest),
+            whole: gguf_cli::AddressSpace::now().is_some(),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -205,6 +219,10 @@ fn read_stages(stages: Vec<Vec<Place>>, bound: &Arc<Bound>, sender: &SyncSender<
 fn read_tensor(place: Place, held: &mut Held) -> Result<()> {
     let Place { key, source, range } = place;
     let len = range.end - range.start;
+    let whole = held.bound.whole;
+    if whole {
+        held.take(len)?;
+    }
     let mut memory = Memory::new(source.path(), len)?;
     let piece = source.advice(range.start, len).at_once.max(PIECE);
     let pieces = memory
@@ -213,10 +231,8 @@ fn read_tensor(place: Place, held: &mut Held) -> Result<()> {
     let mut at = range.start;
     for bytes in pieces {
         let n = bytes.len() as u64;
-        let wanted = held.bound.take(n);
-        held.n_bytes += n;
-        if !wanted {
-            return Err(Error::Stopped);
+        if !whole {
+            held.take(n)?;
         }
         source.read_at(at, bytes)?;
         // A second copy in the system's memory would push out what is wanted again.
@@ -252,6 +268,7 @@ mod tests {
     fn what_waits_for_room_goes_on_when_some_is_given_back() {
         let bound = Arc::new(Bound {
             max: 10,
+            whole: false,
             state: Mutex::default(),
             changed: Condvar::new(),
         });

@@ -152,6 +152,7 @@ impl Pool {
         if let Some(seats) = &seats {
             seats.check(n_threads).map_err(invalid)?;
         }
+        gguf_cli::room_for_threads(n_threads - 1).map_err(std::io::Error::other)?;
         let usual = match n_cpus {
             // They would look for work in the time of those that have some.
             n if n < n_threads => 0,
