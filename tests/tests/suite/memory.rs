@@ -248,7 +248,7 @@ fn files_of_ten_times_the_memory_take_no_more() {
     let shards = w.path("shard");
     fits(
         "gguf-inspect",
-        &["split", "--split-max-size", "100M", &q, &shards],
+        &["split", "--max-size", "100M", &q, &shards],
     );
     let n = std::fs::read_dir(w.folder.path()).expect("the folder").count();
     assert!(n > 5, "{n} files");
