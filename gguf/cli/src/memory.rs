@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::process::{Resource, getrlimit};
 
 use crate::machine::AddressSpace;
+use crate::{Failure, Result};
 
 /// The system's allocator, which never comes back without memory. Every program has it as its global one.
 #[derive(Debug)]
@@ -124,10 +125,13 @@ impl std::fmt::Write for Line {
 const STACK: usize = 1 << 20;
 
 /// Prepares a program that may take only so much address space: called once, before there are other threads.
-pub(crate) fn prepare() {
-    if AddressSpace::now().is_none() {
-        return;
-    }
+///
+/// # Errors
+/// A limit that leaves no room for the stack.
+pub(crate) fn prepare() -> Result<()> {
+    let Some(space) = AddressSpace::now() else {
+        return Ok(());
+    };
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         /// Blocks of this size are given back as soon as they are free.
@@ -140,7 +144,15 @@ pub(crate) fn prepare() {
             libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE);
         }
     }
+    if space.left() < 2 * STACK as u64 {
+        return Err(Failure::Usage(format!(
+            "address space (`ulimit -v`): the program needs a limit of {} KiB to begin, found {} KiB; raise it",
+            (space.used + 2 * STACK as u64).div_ceil(1024),
+            space.limit / 1024
+        )));
+    }
     grow_stack();
+    Ok(())
 }
 
 /// Uses the stack once: it grows when it is used, and where addresses have run out by then, that is the end of the

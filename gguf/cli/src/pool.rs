@@ -1,5 +1,6 @@
 //! The threads of a program.
 
+use std::sync::mpsc::channel;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::{Failure, Result, room_for_threads};
@@ -33,6 +34,7 @@ pub fn thread_pool(n: usize) -> Result<rayon::ThreadPool> {
         .thread_name(|i| format!("worker-{i}"))
         .build()
         .map_err(|e| Failure::Usage(format!("cannot start {n} threads: {e}")))
+        .inspect(|pool| drop(pool.broadcast(|_| ())))
 }
 
 /// Starts a thread beside those of the pool.
@@ -45,10 +47,17 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     f: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>> {
     room_for_threads(1).map_err(|e| Failure::Usage(format!("threads: {e}")))?;
-    Builder::new()
+    let (begins, begun) = channel::<()>();
+    let thread = Builder::new()
         .name(name.to_owned())
-        .spawn_scoped(scope, f)
-        .map_err(|e| Failure::Usage(format!("cannot start a thread: {e}")))
+        .spawn_scoped(scope, move || {
+            drop(begins);
+            f()
+        })
+        .map_err(|e| Failure::Usage(format!("cannot start a thread: {e}")))?;
+    // What a thread takes as it begins was checked for; nothing else may take it meanwhile.
+    let _ = begun.recv();
+    Ok(thread)
 }
 
 #[cfg(test)]

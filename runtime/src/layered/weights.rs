@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -157,7 +157,10 @@ impl Reader {
         let (sender, stages) = sync_channel(places.len().max(1));
         let shared = Arc::clone(&bound);
         let beside = pool::beside();
+        gguf_cli::room_for_threads(1).map_err(|e| Error::Settings(e.into()))?;
+        let (begins, begun) = channel::<()>();
         let read = move || {
+            drop(begins);
             beside.leave_seat();
             read_stages(places, &shared, &sender);
         };
@@ -165,6 +168,8 @@ impl Reader {
             .name("weights".to_owned())
             .spawn(read)
             .map_err(|e| Error::Settings(format!("no thread to read weights: {e}").into()))?;
+        // As in a pool: it takes what was checked for before anything else does.
+        let _ = begun.recv();
         Ok(Self {
             stages: Some(stages),
             bound,

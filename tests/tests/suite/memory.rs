@@ -246,10 +246,7 @@ fn files_of_ten_times_the_memory_take_no_more() {
     assert_eq!(diff.status.code(), Some(1), "{diff:?}");
     assert!(String::from_utf8_lossy(&diff.stdout).contains("rmse"));
     let shards = w.path("shard");
-    fits(
-        "gguf-inspect",
-        &["split", "--max-size", "100M", &q, &shards],
-    );
+    fits("gguf-inspect", &["split", "--max-size", "100M", &q, &shards]);
     let n = std::fs::read_dir(w.folder.path()).expect("the folder").count();
     assert!(n > 5, "{n} files");
     let merged = w.path("merged.gguf");
@@ -291,7 +288,7 @@ fn a_limit_that_is_too_small_is_an_error_and_no_abort() {
             "gguf-convert",
             &[s(&model), "-o", &out, "-t", "2", "--outtype", "f16"],
         ),
-        ("gguf-quantize", &[&small, &out, "Q4_0", "2"]),
+        ("gguf-quantize", &["--force", &small, &out, "Q4_0", "2"]),
         (
             "gguf-imatrix",
             &[
@@ -324,7 +321,7 @@ fn a_limit_that_is_too_small_is_an_error_and_no_abort() {
         ),
         ("gguf-inspect", &["hash", &small, "-t", "2"]),
         ("gguf-inspect", &["check", "--data", &small, "-t", "2"]),
-        ("gguf-inspect", &["merge", &small, &out]),
+        ("gguf-inspect", &["split", &small, &out]),
     ];
     for (name, args) in lines {
         let start = least_start(name);
