@@ -40,7 +40,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let dir = hub::locate(&args.model, args.download, args.work.talk.quiet)?;
     // Scales of quantized weights, and with `--keep-wide` all weights, are looked at on all threads.
-    let plan = args.threads.pool()?.install(|| -> Result<Plan> {
+    let pool = args.threads.pool()?;
+    let plan = pool.install(|| -> Result<Plan> {
         let plan = Plan::new(&dir, &options)?;
         if !args.keep_wide {
             return Ok(plan);
@@ -55,11 +56,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let verifies = args.work.verifies() && !args.work.dry_run;
     if verifies {
         // Before the work: a vocabulary that gives other ids makes all of it useless.
-        let notes = checkpoint.plan.verify_vocabulary(&checkpoint.file.metadata)?;
+        let notes = pool.install(|| checkpoint.plan.verify_vocabulary(&checkpoint.file.metadata))?;
         for note in &notes {
             warn(note);
         }
     }
+    // The work has a pool of its own.
+    drop(pool);
     let job = job(args, goal, &checkpoint);
     let shown = |run: &Run<'_>, results: &Results<'_>| show(&checkpoint.plan, &job, run, results);
     gguf_quantize::run(&job, &|run, results| {

@@ -58,7 +58,7 @@ pub(crate) fn open(args: &Args, path: &Path) -> Result<Model> {
 /// What a run takes beside the model.
 pub(crate) fn reserve<'a>(args: &'a Args, model: &Model) -> Reserve<'a> {
     Reserve {
-        bytes: sums_bytes(args, model),
+        bytes: sums_bytes(args, model).saturating_add(gguf_cli::text_memory(args.file.as_slice())),
         n_models: 1,
         temp_dir: gguf::atomic::folder_of(&args.output),
     }

@@ -7,7 +7,9 @@ use gguf::atomic::AtomicFile;
 use gguf::digest::Digest;
 use gguf::resumable::{Outputs, Request as OutputRequest, Start};
 use gguf::{Metadata, TensorInfo};
-use gguf_cli::{Failure, Progress, Result, Unit, count, human_bytes};
+use gguf_cli::{
+    AddressSpace, Failure, Progress, Result, THREAD_BYTES, Unit, count, human_bytes, spawn_scoped,
+};
 use rayon::ThreadPool;
 
 use crate::engine::{self, Importances, Work};
@@ -19,6 +21,11 @@ use crate::request::Request;
 use crate::shards::{Division, Shards};
 use crate::source::{self, Pace};
 use crate::verify::{self, Loss};
+
+/// Threads beside the pool: one for the source's digest, one that has the disk write.
+const HELPERS: u64 = 2;
+/// Address space for what is neither rows in work nor threads: heads, buffers of the digest, the look at samples.
+const BESIDE: u64 = 4 << 20;
 
 /// One target with all that is decided for it.
 struct Product<'a> {
@@ -329,8 +336,9 @@ impl<'a> Run<'a> {
         out
     }
 
-    /// As many threads as were asked for, or as memory allows where one needs `least` bytes.
-    fn pool(&self, least: u64) -> Result<ThreadPool> {
+    /// As many threads as were asked for, or as memory allows where one needs `least` bytes, and the bytes for the rows
+    /// that they have in work.
+    fn pool(&self, least: u64) -> Result<(ThreadPool, u64)> {
         let max = self.job.work.max_memory();
         if least > max {
             return Err(Failure::Usage(format!(
@@ -338,16 +346,31 @@ impl<'a> Run<'a> {
                 human_bytes(least)
             )));
         }
-        let pool = gguf_cli::thread_pool(self.job.threads)?;
-        let affordable = usize::try_from(max / least).unwrap_or(usize::MAX);
-        if affordable >= pool.current_num_threads() {
-            return Ok(pool);
+        let space = AddressSpace::now();
+        // A limit of the address space holds for what threads take besides, too.
+        let budget = |n: usize| {
+            let beside = (n as u64 + HELPERS) * THREAD_BYTES + BESIDE;
+            space.map_or(max, |space| max.min(space.left().saturating_sub(beside)))
+        };
+        let asked = gguf_cli::n_threads(self.job.threads)?;
+        let Some(n) = (1..=asked).rev().find(|&n| budget(n) / n as u64 >= least) else {
+            let space = space.expect("without a limit one thread has enough");
+            let needed = space.used + least + (1 + HELPERS) * THREAD_BYTES + BESIDE;
+            return Err(Failure::Usage(format!(
+                "address space (`ulimit -v`): one thread for the largest rows needs a limit of {} KiB, found {} KiB; \
+                 raise it",
+                needed.div_ceil(1024),
+                space.limit / 1024
+            )));
+        };
+        if n < asked {
+            gguf_cli::warn(&format!(
+                "--max-memory: the largest rows leave memory for {} only",
+                count(n as u64, "thread")
+            ));
         }
-        gguf_cli::warn(&format!(
-            "--max-memory: the largest rows leave memory for {} only",
-            count(affordable as u64, "thread")
-        ));
-        gguf_cli::thread_pool(affordable)
+        let budget = budget(n);
+        Ok((gguf_cli::thread_pool(n)?, budget))
     }
 
     /// Bytes of `--max-memory` that one thread needs: for the largest rows, and a third as much for all else.
@@ -360,7 +383,12 @@ impl<'a> Run<'a> {
 
     /// Writes all bytes of the outputs but the first `done` rows. Returns what sampled rows lost, for each target and
     /// each of its tensors.
-    fn work(&self, outputs: &Outputs, done: u64, pool: &ThreadPool) -> Result<Vec<Vec<Option<Loss>>>> {
+    fn work(
+        &self,
+        outputs: &Outputs,
+        done: u64,
+        (pool, budget): &(ThreadPool, u64),
+    ) -> Result<Vec<Vec<Option<Loss>>>> {
         let targets = self.targets();
         let importances: &Importances<'_> = &|step, matrix| step.weights(self.guide.as_ref(), matrix);
         let total = engine::source_bytes(&targets, 0);
@@ -379,7 +407,7 @@ impl<'a> Run<'a> {
             targets: &targets,
             outputs,
             importances,
-            max_memory: self.job.work.max_memory() / 4 * 3,
+            max_memory: budget / 4 * 3,
             first_checkpoint: engine::FIRST_CHECKPOINT,
             progress: &|n| {
                 pace.add(n);
@@ -394,7 +422,8 @@ impl<'a> Run<'a> {
         });
         let digests = std::thread::scope(|scope| {
             let hash = || source::digests(self.job.file, &pace);
-            let hasher = self.hashes().then(|| scope.spawn(hash));
+            let hasher = self.hashes().then(|| spawn_scoped(scope, "digest", hash));
+            let hasher = hasher.transpose()?;
             let end = pace.stop_at_end();
             let worked = work.run(done, pool);
             if worked.is_ok() {

@@ -91,6 +91,12 @@ impl<'a> GridMut<'a> {
     }
 }
 
+/// Whether the system would give this many bytes at once. They are asked for and given back, untouched.
+pub(crate) fn can_be_had(n_bytes: u64) -> bool {
+    let n = usize::try_from(n_bytes);
+    n.is_ok_and(|n| n == 0 || memmap2::MmapMut::map_anon(n).is_ok())
+}
+
 /// Bytes of a huge page: less memory cannot be in one.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
@@ -147,6 +153,12 @@ mod tests {
             };
             assert_eq!(v, expected, "element {i}");
         }
+    }
+
+    #[test]
+    fn memory_that_nobody_has_cannot_be_had() {
+        assert!(can_be_had(0) && can_be_had(1 << 20));
+        assert!(!can_be_had(1 << 60) && !can_be_had(u64::MAX));
     }
 
     #[test]

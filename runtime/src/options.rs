@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::Instant;
 
 use clap::Args;
-use gguf_cli::{Failure, Progress, Unit, file_name, human_bytes, human_time, say};
+use gguf_cli::{AddressSpace, Failure, Progress, Unit, file_name, human_bytes, human_time, say};
 
 use crate::chunks::{ChunkSettings, Chunks, Evaluator, Wanted};
 use crate::layered::PROGRAM;
@@ -264,10 +264,18 @@ impl OrderArgs {
         let needed = [beside, PROGRAM]
             .into_iter()
             .fold(model.n_bytes(), u64::saturating_add);
-        let limit = self.max_memory.or_else(gguf_cli::available_memory);
+        let limit = self.limit(gguf_cli::available_memory);
         let limit = limit.map(|limit| limit.saturating_sub(reserve.bytes) / reserve.n_models.max(1));
         let too_large = limit.is_some_and(|limit| needed > limit);
         self.layer_major || (!self.is_elsewhere(load) && too_large)
+    }
+
+    /// Bytes that may be used in all: as given, else as `usual` says. A limit of the address space holds in either case.
+    fn limit(&self, usual: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        // Of what the program itself takes, most is there by now.
+        let space = AddressSpace::now().map(|space| space.left().saturating_add(PROGRAM / 2));
+        let given = self.max_memory.or_else(usual);
+        given.into_iter().chain(space).min()
     }
 
     /// Whether the weights are to be where they are in a usual run, whatever fits.
@@ -289,8 +297,13 @@ impl OrderArgs {
             return load.open(path, quiet);
         }
         let by_layer = |model: &Model| self.is_layer_major(model, settings, reserve(model), load);
-        // Most models fit, and are opened once.
-        let mapped = (!self.layer_major).then(|| load.open(path, quiet));
+        // Most models fit, and are opened once. A map takes as many addresses as the file has bytes, though, and where
+        // these are limited it must not be tried before it is known that all else has some.
+        let limited = self.max_memory.is_some() || AddressSpace::now().is_some();
+        if !self.layer_major && limited && !by_layer(&Model::open_streamed(path)?) {
+            return load.open(path, quiet);
+        }
+        let mapped = (!self.layer_major && !limited).then(|| load.open(path, quiet));
         if let Some(Ok(model)) = &mapped
             && !by_layer(model)
         {
@@ -330,7 +343,7 @@ impl OrderArgs {
         if model.is_resident() {
             return Ok(Evaluator::Session(Session::new(model, settings)?));
         }
-        let limit = self.max_memory.or_else(LayeredOptions::usual_limit);
+        let limit = self.limit(LayeredOptions::usual_limit);
         let options = LayeredOptions {
             max_memory: limit.map(|limit| limit.saturating_sub(reserve.bytes) / reserve.n_models.max(1)),
             temp_dir: self

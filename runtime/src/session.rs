@@ -7,6 +7,7 @@ use gguf_models::spec::{DeltaNet, Mixer, Mla, ModelSpec};
 
 use crate::forward::{self, Scratch};
 use crate::kv::{self, Heads, KvCache, KvType, KvTypes};
+use crate::memory;
 use crate::model::Model;
 use crate::observe::Observe;
 use crate::pool;
@@ -219,13 +220,11 @@ impl<'m> Session<'m> {
                 .into(),
             )
         };
-        let total = plan
-            .kv
-            .checked_add(plan.scratch)
-            .and_then(|n| usize::try_from(n).ok())
-            .ok_or_else(refuse)?;
-        // Asked for once and given back: the parts below abort where memory is refused.
-        Vec::<u8>::new().try_reserve_exact(total).map_err(|_| refuse())?;
+        let total = plan.kv.checked_add(plan.scratch).ok_or_else(refuse)?;
+        // The parts below end the program where memory is refused.
+        if !memory::can_be_had(total) {
+            return Err(refuse());
+        }
         Ok(Self {
             kv: KvCache::new(
                 &cached_layers(model.spec(), &settings),

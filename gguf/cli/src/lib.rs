@@ -10,7 +10,8 @@
 //!
 //! Data goes to stdout through [`print_data`], [`print_json`] and [`write_data`], the one place that knows
 //! about closed pipes. Talk goes to stderr: [`warn`], [`Progress`] and [`Progress::note`]. A failure is one
-//! line, whatever was wrong.
+//! line, whatever was wrong; memory that the system refuses is one too, by way of the [`Allocator`] that every program
+//! has.
 //!
 //! Options that mean the same everywhere are flattened in: [`ThreadArgs`], [`OutputArgs`], [`TalkArgs`],
 //! [`ReserveArgs`].
@@ -25,6 +26,7 @@ use std::path::Path;
 
 mod args;
 mod machine;
+mod memory;
 mod pool;
 mod preview;
 mod progress;
@@ -34,14 +36,15 @@ mod talk;
 mod text;
 
 pub use args::{OutputArgs, ReserveArgs, TalkArgs, ThreadArgs, parse_decimal_size, parse_size};
-pub use machine::available_memory;
-pub use pool::{MAX_THREADS, thread_pool};
+pub use machine::{AddressSpace, THREAD_BYTES, available_memory, room_for_threads};
+pub use memory::Allocator;
+pub use pool::{MAX_THREADS, n_threads, spawn_scoped, thread_pool};
 pub use preview::{preview, preview_cut};
 pub use progress::{Progress, Unit};
 pub use run::{run, run_with_default};
 pub use table::{count, human_bytes, human_time, table};
 pub use talk::{print_data, print_json, say, warn, write_data};
-pub use text::{printable, read_text};
+pub use text::{printable, read_text, text_memory};
 
 /// Why a program stops, by exit code.
 #[derive(Debug, thiserror::Error)]

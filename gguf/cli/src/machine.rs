@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
+
+use crate::human_bytes;
+
 /// Where groups of processes have their limits.
 const GROUPS: &str = "/sys/fs/cgroup";
 
@@ -11,19 +15,77 @@ pub fn available_memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let free = mem_available(&read("/proc/meminfo")?)?;
     let group = read("/proc/self/cgroup").and_then(|groups| group_limit(&groups, Path::new(GROUPS)));
-    let own = read("/proc/self/limits").and_then(|limits| address_space(&limits));
+    let own = AddressSpace::now().map(|space| space.left());
     Some(free.min(group.unwrap_or(free)).min(own.unwrap_or(free)))
 }
 
-/// The soft limit in the line `Max address space` of `/proc/self/limits`, if there is one.
-fn address_space(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|l| l.strip_prefix("Max address space"))?;
-    line.split_whitespace().next()?.parse().ok()
+/// The addresses that this process may have, where their number is limited (`ulimit -v`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressSpace {
+    /// Bytes at most.
+    pub limit: u64,
+    /// Bytes that it has: the program and its libraries, stacks, what is mapped and what was asked for.
+    pub used: u64,
+}
+
+/// Address space that a thread takes: its stack, and what goes with it.
+pub const THREAD_BYTES: u64 = (2 << 20) + (64 << 10);
+
+/// Address space that stays free when threads are started: they ask for some as they begin.
+const SPARE: u64 = 1 << 20;
+
+impl AddressSpace {
+    /// As it is now; `None` where there is no limit or the system does not tell.
+    pub fn now() -> Option<Self> {
+        let limit = getrlimit(Resource::As).current?;
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let used = kib(&status, "VmSize:")?;
+        Some(Self { limit, used })
+    }
+
+    /// Bytes that may still be had.
+    pub fn left(self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+
+    /// What is said where `needed` bytes for `what` are more than is left.
+    fn refusal(self, what: &str, needed: u64) -> Option<String> {
+        let short = needed > self.left();
+        short.then(|| {
+            format!(
+                "{what} needs {} of address space, found {} left of {} (`ulimit -v`); raise the limit",
+                human_bytes(needed),
+                human_bytes(self.left()),
+                human_bytes(self.limit)
+            )
+        })
+    }
+}
+
+/// Whether `n` more threads can be started; a thread that finds no memory as it begins would end the program.
+///
+/// # Errors
+/// A limit of the address space that leaves no room for them, in words.
+pub fn room_for_threads(n: usize) -> Result<(), String> {
+    let Some(space) = AddressSpace::now() else {
+        return Ok(());
+    };
+    let needed = (n as u64).saturating_mul(THREAD_BYTES).saturating_add(SPARE);
+    let what = format!("starting {}", crate::count(n as u64, "thread"));
+    match space.refusal(&what, needed) {
+        Some(refusal) => Err(format!("{refusal} or ask for fewer with `-t`")),
+        None => Ok(()),
+    }
 }
 
 /// The line `MemAvailable` of `/proc/meminfo`, in bytes.
 fn mem_available(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    kib(text, "MemAvailable:")
+}
+
+/// The number of bytes in the line of a file of `/proc` that begins with `name` and counts KiB.
+fn kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|l| l.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -84,11 +146,26 @@ mod tests {
         let text = "MemTotal:       24 kB\nMemAvailable:   17 kB\n";
         assert_eq!(mem_available(text), Some(17 * 1024));
         assert_eq!(mem_available("MemTotal: 24 kB"), None);
-        let limits = |soft: &str| {
-            address_space(&format!(
-                "Max stack size 8 8 bytes\nMax address space    {soft}    7000  bytes\n"
-            ))
+    }
+
+    #[test]
+    fn what_is_left_of_the_address_space_is_told() {
+        let space = AddressSpace {
+            limit: 50 << 20,
+            used: 46 << 20,
         };
-        assert_eq!((limits("5000"), limits("unlimited")), (Some(5000), None));
+        assert_eq!(space.left(), 4 << 20);
+        assert_eq!(space.refusal("x", 4 << 20), None);
+        let text = space.refusal("a thing", (4 << 20) + 1).expect("too much");
+        for word in [
+            "a thing needs 4.00 MiB",
+            "found 4.00 MiB left of 50.0 MiB",
+            "ulimit -v",
+        ] {
+            assert!(text.contains(word), "{text}");
+        }
+        let over = AddressSpace { limit: 1, used: 2 };
+        assert_eq!(over.left(), 0);
+        assert!(room_for_threads(2).is_ok());
     }
 }

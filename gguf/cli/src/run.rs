@@ -14,15 +14,28 @@ use crate::{Failure, Result};
 /// refused first, whether or not the program computes anything. An option's alias of several letters may stand behind
 /// one dash: `-ub 512`, `-ub512`.
 pub fn run<A: clap::Parser>(f: impl FnOnce(A) -> Result<()>) -> ExitCode {
-    execute(long_aliases(&A::command(), std::env::args_os().collect()), f)
+    prepared(|| execute(long_aliases(&A::command(), std::env::args_os().collect()), f))
 }
 
 /// As [`run`], for a program with subcommands that has a usual one: `default` is put in where the command line
 /// names none. Options may stand in front of the subcommand.
 pub fn run_with_default<A: clap::Parser>(default: &str, f: impl FnOnce(A) -> Result<()>) -> ExitCode {
-    let command = A::command();
-    let args = long_aliases(&command, std::env::args_os().collect());
-    execute(subcommand_first(&command, args, default), f)
+    prepared(|| {
+        let command = A::command();
+        let args = long_aliases(&command, std::env::args_os().collect());
+        execute(subcommand_first(&command, args, default), f)
+    })
+}
+
+/// Runs a program whose memory is prepared, or says why that cannot be.
+fn prepared(program: impl FnOnce() -> ExitCode) -> ExitCode {
+    match crate::memory::prepare() {
+        Ok(()) => program(),
+        Err(failure) => {
+            say(&format!("error: {failure}"));
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn execute<A: clap::Parser>(args: Vec<OsString>, f: impl FnOnce(A) -> Result<()>) -> ExitCode {

@@ -47,11 +47,18 @@ pub fn read_text(path: &Path) -> Result<String> {
     })
 }
 
+/// Bytes of memory that texts take, as they are and as tokens; none for those that are no files.
+pub fn text_memory(files: &[impl AsRef<Path>]) -> u64 {
+    let len = |file: &Path| std::fs::metadata(file).map_or(0, |m| m.len());
+    let n_bytes = files.iter().map(|f| len(f.as_ref())).fold(0, u64::saturating_add);
+    n_bytes.saturating_mul(2)
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use super::{MAX_BYTES, read_text};
+    use super::{MAX_BYTES, read_text, text_memory};
     use crate::Failure;
 
     #[test]
@@ -74,5 +81,6 @@ mod tests {
         assert!(text.contains("at most 1.00 GiB"), "{text}");
         file.as_file().set_len(3).expect("a short file");
         assert_eq!(read_text(file.path()).expect("three bytes"), "\0\0\0");
+        assert_eq!(text_memory(&[file.path(), Path::new("-")]), 6);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use gguf::digest::Digest;
 use gguf::{GgufFile, Part};
-use gguf_cli::{Failure, Progress, Result, Unit};
+use gguf_cli::{Failure, Progress, Result, Unit, spawn_scoped};
 use rayon::ThreadPool;
 use serde::Serializer;
 use sha2::{Digest as _, Sha256};
@@ -147,10 +147,10 @@ fn files_and_tensors(
             let (to_files, files) = sync_channel(n_chunks);
             let (to_tensors, tensors) = sync_channel(n_chunks);
             let next = &next_part;
-            readers.push(scope.spawn(move || {
+            readers.push(spawn_scoped(scope, "reader", move || {
                 let outputs = [to_files, to_tensors];
                 read_parts(file, next, &free, &outputs)
-            }));
+            })?);
             ends.push(Mutex::new(Some((files, back.clone()))));
             ends.push(Mutex::new(Some((tensors, back))));
         }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use gguf::GgufFile;
 use gguf::resumable::Outputs;
 use gguf::source::Source;
-use gguf_cli::{Failure, Result};
+use gguf_cli::{Failure, Result, spawn_scoped};
 use rayon::ThreadPool;
 
 use crate::plan::Step;
@@ -121,7 +121,7 @@ impl Work<'_> {
             failure: Mutex::new(None),
         };
         let flushed = std::thread::scope(|scope| {
-            let flusher = scope.spawn(|| self.flush(&shared));
+            let flusher = spawn_scoped(scope, "flusher", || self.flush(&shared))?;
             // Also where a worker panics, so that nobody waits for it.
             let end = End(&shared.ended, flusher.thread().clone());
             pool.broadcast(|_| self.work(&shared));

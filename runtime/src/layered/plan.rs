@@ -141,10 +141,12 @@ impl LayeredPlan {
 }
 
 fn too_little(limit: u64, least: u64) -> Error {
+    let space = gguf_cli::AddressSpace::now();
+    let more = space.map_or("", |_| " and a higher limit of the address space (`ulimit -v`)");
     Error::Settings(
         format!(
             "memory for a model: expected at least {} MiB, for the largest layer and what goes with it, found {} MiB beside what \
-             results take; give more with `--max-memory`",
+             results take; give more with `--max-memory`{more}",
             least.div_ceil(1 << 20),
             limit >> 20
         )

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::memory;
 use crate::{Error, Result};
 
 /// Bytes of a value.
@@ -31,19 +32,16 @@ enum Place {
 impl HiddenStates {
     /// Room for `n_rows` rows in memory.
     pub(super) fn in_memory(n_rows: usize, n_embd: usize) -> Result<Self> {
-        let mut rows = Vec::new();
-        let n = n_rows.checked_mul(n_embd);
-        let had = n.is_some_and(|n| rows.try_reserve_exact(n).is_ok());
-        if !had {
+        let n_bytes = n_rows.checked_mul(n_embd).and_then(|n| n.checked_mul(BYTES));
+        if !n_bytes.is_some_and(|n| memory::can_be_had(n as u64)) {
             return Err(Error::Settings(
                 format!("no memory for the hidden states of {n_rows} tokens; give `--max-memory`").into(),
             ));
         }
-        rows.resize(n_rows * n_embd, 0.0);
         Ok(Self {
             n_embd,
             n_rows,
-            place: Place::Memory(rows),
+            place: Place::Memory(vec![0.0; n_rows * n_embd]),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -43,6 +43,16 @@ impl Held {
         let bytes = source.and_then(|s| s.bytes());
         bytes.expect("a stage has all tensors that its part of the forward pass takes")
     }
+
+    /// Waits for room for `n` more bytes.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] if nothing more is wanted.
+    fn take(&mut self, n: u64) -> Result<()> {
+        let wanted = self.bound.take(n);
+        self.n_bytes += n;
+        if wanted { Ok(()) } else { Err(Error::Stopped) }
+    }
 }
 
 impl Drop for Held {
@@ -56,6 +66,9 @@ impl Drop for Held {
 #[derive(Debug)]
 struct Bound {
     max: u64,
+    /// Whether a tensor counts as held from its first byte on: its addresses are all taken then, which matters where
+    /// their number is limited. Else it counts as far as it was read, so that more of the next stage is read ahead.
+    whole: bool,
     state: Mutex<BoundState>,
     changed: Condvar,
 }
@@ -124,6 +137,7 @@ impl Reader {
         let largest = stages.iter().map(stage_bytes).max().unwrap_or(0);
         let bound = Arc::new(Bound {
             max: max.max(largest),
+            whole: gguf_cli::AddressSpace::now().is_some(),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -143,7 +157,10 @@ impl Reader {
         let (sender, stages) = sync_channel(places.len().max(1));
         let shared = Arc::clone(&bound);
         let beside = pool::beside();
+        gguf_cli::room_for_threads(1).map_err(|e| Error::Settings(e.into()))?;
+        let (begins, begun) = channel::<()>();
         let read = move || {
+            drop(begins);
             beside.leave_seat();
             read_stages(places, &shared, &sender);
         };
@@ -151,6 +168,8 @@ impl Reader {
             .name("weights".to_owned())
             .spawn(read)
             .map_err(|e| Error::Settings(format!("no thread to read weights: {e}").into()))?;
+        // As in a pool: it takes what was checked for before anything else does.
+        let _ = begun.recv();
         Ok(Self {
             stages: Some(stages),
             bound,
@@ -205,6 +224,10 @@ fn read_stages(stages: Vec<Vec<Place>>, bound: &Arc<Bound>, sender: &SyncSender<
 fn read_tensor(place: Place, held: &mut Held) -> Result<()> {
     let Place { key, source, range } = place;
     let len = range.end - range.start;
+    let whole = held.bound.whole;
+    if whole {
+        held.take(len)?;
+    }
     let mut memory = Memory::new(source.path(), len)?;
     let piece = source.advice(range.start, len).at_once.max(PIECE);
     let pieces = memory
@@ -213,10 +236,8 @@ fn read_tensor(place: Place, held: &mut Held) -> Result<()> {
     let mut at = range.start;
     for bytes in pieces {
         let n = bytes.len() as u64;
-        let wanted = held.bound.take(n);
-        held.n_bytes += n;
-        if !wanted {
-            return Err(Error::Stopped);
+        if !whole {
+            held.take(n)?;
         }
         source.read_at(at, bytes)?;
         // A second copy in the system's memory would push out what is wanted again.
@@ -252,6 +273,7 @@ mod tests {
     fn what_waits_for_room_goes_on_when_some_is_given_back() {
         let bound = Arc::new(Bound {
             max: 10,
+            whole: false,
             state: Mutex::default(),
             changed: Condvar::new(),
         });

@@ -44,8 +44,9 @@ pub(super) fn kept(args: &Args) -> usize {
 
 fn reserve(args: &Args) -> Reserve<'static> {
     let n_others = args.compare.len() as u64;
+    let kept = if n_others > 0 { kept(args) as u64 } else { 0 };
     Reserve {
-        bytes: if n_others > 0 { kept(args) as u64 } else { 0 },
+        bytes: kept.saturating_add(gguf_cli::text_memory(&args.file)),
         n_models: n_others + 1,
         temp_dir: Path::new("."),
     }

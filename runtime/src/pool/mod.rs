@@ -152,6 +152,7 @@ impl Pool {
         if let Some(seats) = &seats {
             seats.check(n_threads).map_err(invalid)?;
         }
+        gguf_cli::room_for_threads(n_threads - 1).map_err(std::io::Error::other)?;
         let usual = match n_cpus {
             // They would look for work in the time of those that have some.
             n if n < n_threads => 0,
@@ -178,14 +179,22 @@ impl Pool {
         let take = |i| pool.shared.seats.as_ref().map_or(Ok(()), |seats| seats.take(i));
         // Whether the one that enters can have it.
         take(0)?;
+        let (begins, begun) = std::sync::mpsc::channel::<()>();
         for i in 1..n_threads {
             let shared = Arc::clone(&pool.shared);
+            let begins = begins.clone();
             // Which the thread inherits.
             take(i)?;
             let thread = std::thread::Builder::new().name(format!("worker-{i}"));
             // What has started ends with the pool.
-            pool.threads.push(thread.spawn(move || shared.work(i))?);
+            pool.threads.push(thread.spawn(move || {
+                drop(begins);
+                shared.work(i);
+            })?);
         }
+        // What threads take as they begin was checked for; nothing else may take it meanwhile.
+        drop(begins);
+        let _ = begun.recv();
         Ok(pool)
     }
 

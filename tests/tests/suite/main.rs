@@ -8,7 +8,10 @@ mod environment;
 mod importance;
 mod logits;
 mod malformed;
+#[cfg(target_os = "linux")]
+mod memory;
 mod pipeline;
 mod speeds;
+mod supply;
 mod tree;
 mod unknown_type;
