@@ -22,8 +22,8 @@ use tempfile::TempPath;
 use crate::digest::Digest;
 use crate::{Error, Result};
 
-pub(crate) use part::is_at;
 use part::Others;
+pub(crate) use part::is_at;
 
 /// Bytes that are gathered before a write.
 const BUFFER: usize = 1 << 20;
@@ -158,9 +158,11 @@ impl AtomicFile {
             return Err(self.failed(e));
         }
         let (file, _) = self.file.into_parts();
+        // Behind the file, so that the name goes before the lock.
+        let part = self.part;
         file.sync_all().map_err(|e| write_error(e, &self.path))?;
         Ok(Complete {
-            part: self.part,
+            part,
             file: Some(file),
             path: self.path,
             folder: self.folder,

@@ -125,7 +125,9 @@ pub fn install() {
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         let mut before: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) != 0 || BEFORE.set(before).is_err() {
+        if libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) != 0
+            || BEFORE.set(before).is_err()
+        {
             return;
         }
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -196,7 +198,13 @@ impl Slot {
             _ => line.push(b": the file cannot be read any more: check the disk\n"),
         }
         // SAFETY: the bytes are the line's. There is nobody to tell if this fails.
-        unsafe { libc::write(libc::STDERR_FILENO, line.text().as_ptr().cast(), line.text().len()) };
+        unsafe {
+            libc::write(
+                libc::STDERR_FILENO,
+                line.text().as_ptr().cast(),
+                line.text().len(),
+            )
+        };
     }
 
     /// Bytes that the file has now.

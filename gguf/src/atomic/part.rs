@@ -121,6 +121,9 @@ fn in_the_way(path: &Path, part: &Path, e: &io::Error) -> Error {
     let part: PathBuf = part.to_owned();
     refuse(
         path,
-        &format!("`{}`, which stands in the way, cannot be removed: {e}", part.display()),
+        &format!(
+            "`{}`, which stands in the way, cannot be removed: {e}",
+            part.display()
+        ),
     )
 }

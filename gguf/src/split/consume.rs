@@ -439,7 +439,10 @@ impl Consume {
         // A merge that ended after this one was planned has taken the shards.
         if fresh && self.out.symlink_metadata().is_ok() {
             drop(std::fs::remove_file(path));
-            return Err(refuse(&self.out, "another merge has made it: there is nothing to merge"));
+            return Err(refuse(
+                &self.out,
+                "another merge has made it: there is nothing to merge",
+            ));
         }
         if !is_at(&file, path) {
             return Err(refuse(&self.out, "another merge is at work on it"));

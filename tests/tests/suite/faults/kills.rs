@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::job::{Trial, all};
-use super::world::{Random, command, end, moments, names};
+use super::world::{Random, command, end, look_away, n_kills, names};
 
 /// When a run is killed.
 #[derive(Debug)]
@@ -40,9 +40,7 @@ impl Moment {
 
 /// Starts a command and kills it at a moment. Whether it died of that.
 fn kill(folder: &Path, line: &[String], moment: &Moment, trial: &Trial) -> bool {
-    let mut child = command(folder, line)
-        .spawn()
-        .expect("a built program starts");
+    let mut child = command(folder, line).spawn().expect("a built program starts");
     let start = Instant::now();
     let (mut steps, mut last) = (0, names(folder));
     while !moment.has_come(start, steps, folder, trial) && child.try_wait().expect("a child").is_none() {
@@ -51,6 +49,7 @@ fn kill(folder: &Path, line: &[String], moment: &Moment, trial: &Trial) -> bool 
             steps += u64::from(now != last);
             last = now;
         }
+        look_away();
     }
     child.kill().expect("killed, or at its end");
     let status = child.wait().expect("ended");
@@ -69,11 +68,10 @@ fn runs_that_are_killed_lose_nothing() {
         "killed", "kills", "died inside", "finished", "left files", "most files", "completed"
     );
     let mut inside_of_all = 0;
-    for job in all() {
-        let trial = Trial::new(job);
+    for trial in all() {
         let mut random = Random::new(trial.job.name);
         let (mut kills, mut inside, mut with_left, mut most_left, mut completed) = (0, 0, 0, 0, 0);
-        let n = moments(2);
+        let n = n_kills();
         while kills < n {
             let folder = trial.folder();
             // What is left of one killed run is there when the next is killed.
@@ -81,8 +79,8 @@ fn runs_that_are_killed_lose_nothing() {
                 let Some(line) = trial.next(folder.path()).filter(|_| kills < n) else {
                     break;
                 };
-                let moment = Moment::choose(&mut random, &trial);
-                inside += u64::from(kill(folder.path(), &line, &moment, &trial));
+                let moment = Moment::choose(&mut random, trial);
+                inside += u64::from(kill(folder.path(), &line, &moment, trial));
                 kills += 1;
                 let left = trial.check_killed(folder.path());
                 with_left += u64::from(!left.is_empty());

@@ -6,7 +6,8 @@
 //! as after, or left under such a name; the commands that a person would give next must lead to what an undisturbed run
 //! leaves, byte for byte; and what runs only read must have its SHA-256 still.
 //!
-//! `FAULTS_N` sets how many moments each job and kind of fault gets (`tests/faults/run` does), `FAULTS_SEED` which ones.
+//! `FAULTS_N` sets how often each job is killed (`tests/faults/run` does), and with that how many moments other faults
+//! get; `FAULTS_SEED` sets which moments.
 
 mod clock;
 mod disk;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use super::job::{Inputs, Trial, all, run};
+use super::job::{Inputs, all, run};
 use super::world::{Disk, End, end, files, in_shell, put, words};
 
 /// A user that is nobody, where this process may become one. Root may do everything.
@@ -13,7 +13,13 @@ fn as_nobody() -> Option<&'static [&'static str]> {
     if !nix::unistd::geteuid().is_root() {
         return Some(&[]);
     }
-    let front: &[&str] = &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    let front: &[&str] = &[
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--",
+    ];
     // The programs may lie where nobody else can go.
     let program = suite_tests::program("gguf-inspect");
     let runs = Command::new(front[0])
@@ -39,8 +45,7 @@ fn set_mode(path: &Path, mode: u32) {
 #[test]
 fn a_folder_that_cannot_be_written_is_refused_first() {
     let Some(user) = as_nobody() else { return };
-    for job in all() {
-        let trial = Trial::new(job);
+    for trial in all() {
         let folder = trial.folder();
         set_mode(folder.path(), 0o555);
         let before = files(folder.path());
@@ -65,7 +70,10 @@ fn a_file_that_cannot_be_written_or_read_is_refused() {
     for (mode, lines) in [
         (
             0o444,
-            &["gguf-inspect set m.gguf general.name=x", "gguf-inspect unset m.gguf general.name"][..],
+            &[
+                "gguf-inspect set m.gguf general.name=x",
+                "gguf-inspect unset m.gguf general.name",
+            ][..],
         ),
         (
             0o000,
@@ -97,9 +105,8 @@ fn a_file_that_cannot_be_written_or_read_is_refused() {
 
 #[test]
 fn a_file_system_that_is_read_only_is_refused() {
-    for job in all() {
+    for trial in all() {
         let Some(disk) = Disk::new(64 << 20) else { return };
-        let trial = Trial::new(job);
         trial.job.set_up(&disk.outside());
         let before = files(&disk.outside());
         disk.shell("mount -o remount,ro none \"$0\"");
@@ -116,8 +123,7 @@ fn an_output_on_another_file_system_has_the_same_bytes() {
     use std::os::unix::fs::MetadataExt as _;
     let device = |path: &Path| path.metadata().expect("a folder").dev();
     let memory = Path::new("/dev/shm");
-    for job in all() {
-        let trial = Trial::new(job);
+    for trial in all() {
         let name = trial.job.name;
         // The folder is where the other file system is mounted.
         if let Some(disk) = Disk::new(64 << 20) {
@@ -154,7 +160,9 @@ fn what_stands_in_the_way_is_left() {
     let refused = || {
         let end = run(folder.path(), &line);
         assert!(end.is_error(&[2], &[".out.gguf.new", "remove"]), "{end:?}");
-        assert!(std::fs::read(&other).expect("there") == b"other" && !folder.path().join("out.gguf").exists());
+        assert!(
+            std::fs::read(&other).expect("there") == b"other" && !folder.path().join("out.gguf").exists()
+        );
     };
     std::os::unix::fs::symlink(&other, &part).expect("a name");
     refused();

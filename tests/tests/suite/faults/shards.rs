@@ -1,7 +1,7 @@
 //! A shard that is missing, and comes later.
 
 use super::job::{Inputs, run};
-use super::world::{names, words};
+use super::world::{command, names, words};
 use suite_tests::data;
 
 #[test]
@@ -9,7 +9,13 @@ fn a_shard_that_is_missing_is_named_and_may_come_later() {
     let inputs = Inputs::get();
     let folder = tempfile::tempdir().expect("a folder");
     let shards = inputs.shards();
-    let name = |i: usize| shards[i].file_name().expect("a file").to_string_lossy().into_owned();
+    let name = |i: usize| {
+        shards[i]
+            .file_name()
+            .expect("a file")
+            .to_string_lossy()
+            .into_owned()
+    };
     for shard in &shards {
         let to = folder.path().join(shard.file_name().expect("a file"));
         std::fs::copy(shard, to).expect("room");
@@ -17,7 +23,6 @@ fn a_shard_that_is_missing_is_named_and_may_come_later() {
     let (first, text) = (name(0), data("evaluation.txt"));
     let text = text.display();
     let lines = [
-        format!("gguf-inspect check {first}"),
         format!("gguf-inspect hash {first} -q"),
         format!("gguf-inspect merge {first} out-merge.gguf -q"),
         format!("gguf-quantize {first} out-quantize.gguf Q4_0 --quiet"),
@@ -35,6 +40,16 @@ fn a_shard_that_is_missing_is_named_and_may_come_later() {
             let end = run(folder.path(), &words(line));
             assert!(end.is_error(&[1, 2], &[&name(missing)]), "{line}: {end:?}");
         }
+        let check = words(&format!("gguf-inspect check {first}"));
+        let out = command(folder.path(), &check)
+            .stdout(std::process::Stdio::piped())
+            .output();
+        let out = out.expect("a built program starts");
+        let report = String::from_utf8_lossy(&out.stdout);
+        assert!(
+            out.status.code() == Some(1) && report.contains(&name(missing)),
+            "{report}"
+        );
         assert_eq!(names(folder.path()), before, "nothing is written");
         std::fs::copy(&shards[missing], &gone).expect("room");
     }
@@ -57,7 +72,11 @@ fn a_file_of_a_checkpoint_that_is_missing_is_named_and_may_come_later() {
         std::fs::copy(from.join(&name), to.join(name)).expect("room");
     }
     let line = words("gguf-convert checkpoint -o out.gguf -q");
-    for missing in ["model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors", "config.json"] {
+    for missing in [
+        "model-00002-of-00003.safetensors",
+        "model-00003-of-00003.safetensors",
+        "config.json",
+    ] {
         std::fs::remove_file(to.join(missing)).expect("there");
         let end = run(folder.path(), &line);
         assert!(end.is_error(&[1, 2], &[missing]), "{missing}: {end:?}");

@@ -4,10 +4,9 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use gguf::{Layout, Metadata, Shape, TensorSpec};
-
-use super::job::{Inputs, Job, Trial, all};
-use super::world::{Random, command, end, files, moments, names, put, words};
+use super::job::{Inputs, all};
+use super::world::{Random, command, end, files, look_away, moments, names, put, words};
+use crate::common::{F32, Raw};
 use suite_tests::data;
 
 /// A copy of the model that can be shortened.
@@ -36,7 +35,9 @@ fn wait_for_output(child: &mut Child) {
 fn wait_for_map(child: &Child, path: &Path) {
     let maps = format!("/proc/{}/maps", child.id());
     let name = path.display().to_string();
-    while !std::fs::read_to_string(&maps).is_ok_and(|text| text.contains(&name)) {}
+    while !std::fs::read_to_string(&maps).is_ok_and(|text| text.contains(&name)) {
+        look_away();
+    }
 }
 
 fn started(folder: &Path, line: &str) -> Child {
@@ -91,7 +92,7 @@ fn a_file_that_is_shortened_at_any_moment_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let line = "gguf-bench -m m.gguf -p 64 -n 64 -r 1000 --no-bandwidth -t 2";
     let mut random = Random::new("bench");
-    for _ in 0..moments(3).min(20) {
+    for _ in 0..moments(2) {
         let model = copy(folder.path());
         let child = started(folder.path(), line);
         wait_for_map(&child, Path::new("m.gguf"));
@@ -107,23 +108,28 @@ fn a_file_that_is_shortened_at_any_moment_is_an_error() {
 fn a_file_that_is_shortened_between_open_and_read_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = folder.path().join("m.gguf");
-    let metadata = Metadata::new();
-    let shape = Shape::new(&[1 << 14, 1 << 15]).expect("two dimensions");
+    let dims = [1 << 14, 1 << 15];
+    let head = Raw::new().tensor("zeros", &dims, F32, 0).build();
+    put(&model, &head);
     // Zeros that take no room on disk, and a while to read.
-    let layout = Layout::plan(&metadata, vec![TensorSpec::new("zeros", shape, 0)]).expect("sound");
-    put(&model, &layout.head);
-    cut(&model, layout.total_bytes);
+    cut(&model, head.len() as u64 + 4 * dims[0] * dims[1]);
     let child = started(folder.path(), "gguf-inspect hash m.gguf -q");
     let open = format!("/proc/{}/fd", child.id());
     let is_open = || {
         let mut files = std::fs::read_dir(&open).into_iter().flatten().flatten();
         files.any(|f| std::fs::read_link(f.path()).is_ok_and(|to| to == model))
     };
-    while !is_open() {}
+    while !is_open() {
+        look_away();
+    }
     std::thread::sleep(std::time::Duration::from_millis(30));
     cut(&model, 1 << 20);
     let end = end(child);
-    let words = ["`m.gguf` at byte 1048576", "changed while it was in use", "now 1048576;"];
+    let words = [
+        "`m.gguf` at byte 1048576",
+        "changed while it was in use",
+        "now 1048576;",
+    ];
     assert!(end.is_error(&[1], &words), "{end:?}");
 }
 
@@ -131,21 +137,26 @@ fn a_file_that_is_shortened_between_open_and_read_is_an_error() {
 #[test]
 fn outputs_are_not_made_of_a_file_that_is_shortened() {
     let (mut fine, mut failed) = (0, 0);
-    for job in all().into_iter().filter(Job::has_output) {
-        let trial = Trial::new(job);
+    for trial in all().iter().filter(|t| t.job.has_output()) {
         let mut random = Random::new(trial.job.name);
-        for _ in 0..moments(2) {
+        for i in 0..moments(2) {
             let folder = trial.folder();
             let sources = tempfile::tempdir().expect("a folder");
             let (line, source) = with_copies(&trial.job.line, sources.path());
-            let child = command(folder.path(), &line).spawn().expect("a built program starts");
+            let child = command(folder.path(), &line)
+                .spawn()
+                .expect("a built program starts");
             let micros = u64::try_from(trial.time.as_micros()).expect("short");
-            std::thread::sleep(std::time::Duration::from_micros(random.up_to(micros)));
+            std::thread::sleep(std::time::Duration::from_micros(random.up_to(micros) * i.min(1)));
             cut(&source, random.up_to(100 << 10));
             let end = end(child);
             let found = files(folder.path());
             if end.is_fine() {
-                assert_eq!(found, trial.after, "{line:?}");
+                // An edit copies what is there: a file that was short already as it was opened is no fault.
+                let n_bytes = |path: &Path| path.metadata().map_or(0, |m| m.len());
+                let is_copy = trial.job.name == "set -o"
+                    && n_bytes(&folder.path().join("out.gguf")) == n_bytes(&source);
+                assert!(found == trial.after || is_copy, "{line:?}");
                 fine += 1;
             } else {
                 let name = source.file_name().expect("a file").to_string_lossy();

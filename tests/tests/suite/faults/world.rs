@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
 
 use gguf::digest::Digest;
 use suite_tests::program;
@@ -18,9 +19,19 @@ fn number(name: &str) -> Option<u64> {
     )
 }
 
-/// Moments for each job: few in the ordinary tests, `FAULTS_N` where that is set.
+/// Kills of each job: two in the ordinary tests, `FAULTS_N` where that is set.
+pub(super) fn n_kills() -> u64 {
+    number("FAULTS_N").unwrap_or(2)
+}
+
+/// Moments of each other fault: `ordinary`, or an eighth of `FAULTS_N` where that is more.
 pub(super) fn moments(ordinary: u64) -> u64 {
-    number("FAULTS_N").unwrap_or(ordinary)
+    number("FAULTS_N").map_or(ordinary, |n| ordinary.max(n / 8))
+}
+
+/// Lets others have the processor between two looks at what a run has done.
+pub(super) fn look_away() {
+    std::thread::sleep(Duration::from_micros(50));
 }
 
 /// Random numbers (`SplitMix64`), the same for the same seed and label.
@@ -85,14 +96,6 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) fn of(out: &Output) -> Self {
-        Self {
-            code: out.status.code(),
-            signal: out.status.signal(),
-            said: String::from_utf8_lossy(&out.stderr).into_owned(),
-        }
-    }
-
     pub(super) fn is_fine(&self) -> bool {
         self.code == Some(0)
     }
