@@ -160,14 +160,11 @@ extern "C" fn on_bus_error(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
     // SAFETY: `before` came from the system. A fault of the system's comes again when this returns, and meets what was
     // there before, as if this had not been; a signal that somebody sent does not, and is sent again.
     unsafe {
-        match (address, BEFORE.get()) {
-            (Some(_), Some(before)) => {
-                libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut());
-            }
-            _ => {
-                libc::signal(libc::SIGBUS, libc::SIG_DFL);
-                libc::raise(libc::SIGBUS);
-            }
+        if let (Some(_), Some(before)) = (address, BEFORE.get()) {
+            libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut());
+        } else {
+            libc::signal(libc::SIGBUS, libc::SIG_DFL);
+            libc::raise(libc::SIGBUS);
         }
     }
 }

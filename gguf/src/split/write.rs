@@ -56,7 +56,9 @@ fn publish(mut complete: Vec<Complete>, paths: &[PathBuf], force: bool) -> Resul
         if let Err(e) = one.publish() {
             if !force {
                 // These are the shards that were renamed a moment ago; what cannot be removed is whole all the same.
-                done.iter().for_each(|path| drop(std::fs::remove_file(path)));
+                for path in done {
+                    drop(std::fs::remove_file(path));
+                }
             }
             return Err(e);
         }

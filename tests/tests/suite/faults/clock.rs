@@ -12,8 +12,8 @@ use super::world::{command, files, look_away, names};
 
 /// 1971 and 2100.
 const TIMES: [Duration; 2] = [
-    Duration::from_secs(365 * 24 * 3600),
-    Duration::from_secs(130 * 365 * 24 * 3600),
+    Duration::from_hours(365 * 24),
+    Duration::from_hours(130 * 365 * 24),
 ];
 
 fn set_times(folder: &Path, time: Duration) {
@@ -27,7 +27,7 @@ fn set_times(folder: &Path, time: Duration) {
 fn runs_go_on_whatever_the_clock_does() {
     let (mut inside, mut all_jobs) = (0, 0);
     for trial in all() {
-        for time in TIMES {
+        for (time, later) in [(TIMES[0], TIMES[1]), (TIMES[1], TIMES[0])] {
             let folder = trial.folder();
             set_times(folder.path(), time);
             let mut child = command(folder.path(), &trial.job.line)
@@ -44,7 +44,7 @@ fn runs_go_on_whatever_the_clock_does() {
             inside += usize::from(!left.is_empty());
             all_jobs += 1;
             // All that is there is older, or newer, than the program can have made it.
-            set_times(folder.path(), TIMES[0] + TIMES[1] - time);
+            set_times(folder.path(), later);
             trial.complete(folder.path());
         }
     }

@@ -233,9 +233,8 @@ impl Job {
         };
         let has = |name: &str| found.contains_key(name);
         match self.next {
-            Next::Resume => with(&["--resume"]),
             Next::Checkpoint if has("out.gguf") => with(&["--resume", "--force"]),
-            Next::Checkpoint => with(&["--resume"]),
+            Next::Resume | Next::Checkpoint => with(&["--resume"]),
             Next::Again if found.keys().any(|name| after.contains_key(name)) => with(&["--force"]),
             Next::Restore if has(EDIT[0]) => Some(words("gguf-inspect set e.gguf -q")),
             Next::Consume if has(".out.gguf.merge-journal") => {

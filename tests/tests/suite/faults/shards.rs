@@ -1,5 +1,7 @@
 //! A shard that is missing, and comes later.
 
+use std::path::Path;
+
 use super::job::{Inputs, run};
 use super::world::{command, names, words};
 use suite_tests::data;
@@ -9,18 +11,12 @@ fn a_shard_that_is_missing_is_named_and_may_come_later() {
     let inputs = Inputs::get();
     let folder = tempfile::tempdir().expect("a folder");
     let shards = inputs.shards();
-    let name = |i: usize| {
-        shards[i]
-            .file_name()
-            .expect("a file")
-            .to_string_lossy()
-            .into_owned()
-    };
+    let name = |shard: &Path| shard.file_name().expect("a file").display().to_string();
     for shard in &shards {
         let to = folder.path().join(shard.file_name().expect("a file"));
         std::fs::copy(shard, to).expect("room");
     }
-    let (first, text) = (name(0), data("evaluation.txt"));
+    let (first, text) = (name(&shards[0]), data("evaluation.txt"));
     let text = text.display();
     let lines = [
         format!("gguf-inspect hash {first} -q"),
@@ -32,13 +28,14 @@ fn a_shard_that_is_missing_is_named_and_may_come_later() {
         format!("gguf-bench -m {first} -p 8 -n 1 -r 1 --no-bandwidth --quiet"),
         format!("gguf-inspect merge --in-place-safe {first} out-consume.gguf -q"),
     ];
-    for missing in 1..shards.len() {
-        let gone = folder.path().join(name(missing));
+    for shard in &shards[1..] {
+        let missing = name(shard);
+        let gone = folder.path().join(&missing);
         std::fs::remove_file(&gone).expect("there");
         let before = names(folder.path());
         for line in &lines {
             let end = run(folder.path(), &words(line));
-            assert!(end.is_error(&[1, 2], &[&name(missing)]), "{line}: {end:?}");
+            assert!(end.is_error(&[1, 2], &[&missing]), "{line}: {end:?}");
         }
         let check = words(&format!("gguf-inspect check {first}"));
         let out = command(folder.path(), &check)
@@ -47,11 +44,11 @@ fn a_shard_that_is_missing_is_named_and_may_come_later() {
         let out = out.expect("a built program starts");
         let report = String::from_utf8_lossy(&out.stdout);
         assert!(
-            out.status.code() == Some(1) && report.contains(&name(missing)),
+            out.status.code() == Some(1) && report.contains(&missing),
             "{report}"
         );
         assert_eq!(names(folder.path()), before, "nothing is written");
-        std::fs::copy(&shards[missing], &gone).expect("room");
+        std::fs::copy(shard, &gone).expect("room");
     }
     for line in &lines {
         let end = run(folder.path(), &words(line));
