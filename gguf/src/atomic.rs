@@ -1,23 +1,29 @@
 //! Outputs that appear under their name only when complete.
 //!
-//! The data goes to a hidden file in the same folder, `.NAME.RANDOM.part`, which is flushed to disk and renamed
-//! at the end. A program that stops midway leaves nothing under the final name, a mapped older file keeps its
-//! pages, and two programs that write the same output cannot mix their bytes.
+//! The data goes to a hidden file in the same folder, `.NAME.new`, which is flushed to disk and renamed at the end. A
+//! program that stops midway leaves nothing under the final name, a mapped older file keeps its pages, and two programs
+//! that write the same output cannot mix their bytes: the file is locked, and the second program is refused. What a
+//! killed one leaves is not locked; the next run of the same output replaces it.
+
+mod part;
 
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use tempfile::{NamedTempFile, TempPath};
+use tempfile::TempPath;
 
 use crate::digest::Digest;
 use crate::{Error, Result};
+
+use part::Others;
+pub(crate) use part::is_at;
 
 /// Bytes that are gathered before a write.
 const BUFFER: usize = 1 << 20;
@@ -28,10 +34,14 @@ const PART_NAME_BYTES: usize = 200;
 /// Bytes of a name where the file system does not tell its limit.
 const USUAL_NAME_MAX: usize = 255;
 
+pub(crate) const BUSY: &str = "another run is writing it: wait for its end";
+
 /// A file being written beside its final name. Dropped without [`AtomicFile::commit`] it vanishes.
 #[derive(Debug)]
 pub struct AtomicFile {
-    part: BufWriter<NamedTempFile>,
+    /// In front of the file, whose lock keeps the name this run's until it is removed.
+    part: TempPath,
+    file: BufWriter<File>,
     path: PathBuf,
     folder: PathBuf,
     force: bool,
@@ -63,9 +73,25 @@ impl AtomicFile {
     }
 
     /// Starts an output. Refuses a missing folder, a name that the file system cannot hold, an output that is one of
-    /// `inputs` (by path, symbolic or hard link), an existing output unless `force`, and, if `n_bytes` is known, too
-    /// little free space.
+    /// `inputs` (by path, symbolic or hard link), an existing output unless `force`, an output that another run is
+    /// writing, and, if `n_bytes` is known, too little free space.
     pub fn create(path: &Path, force: bool, inputs: &[&Path], n_bytes: Option<u64>) -> Result<Self> {
+        Self::start(path, force, inputs, n_bytes, Others::Refuse)
+    }
+
+    /// Starts an output that several programs may write at once, as a cache that they share: whichever is complete last
+    /// has the name. What was there is replaced.
+    pub fn create_shared(path: &Path, inputs: &[&Path]) -> Result<Self> {
+        Self::start(path, true, inputs, None, Others::Allow)
+    }
+
+    fn start(
+        path: &Path,
+        force: bool,
+        inputs: &[&Path],
+        n_bytes: Option<u64>,
+        others: Others,
+    ) -> Result<Self> {
         let path = check_target(path, force, inputs)?;
         let folder = folder_of(&path).to_owned();
         check_folder(&path, &folder)?;
@@ -73,19 +99,10 @@ impl AtomicFile {
         if let Some(needed) = n_bytes {
             check_room(&path, &folder, needed, file_limit)?;
         }
-        let part = tempfile::Builder::new()
-            .prefix(&format!("{}.", hidden(&path)))
-            .suffix(".part")
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(&folder)
-            .map_err(|source| Error::Io {
-                action: "create",
-                path: path.clone(),
-                source,
-            })?;
-        let part = BufWriter::with_capacity(BUFFER, part);
+        let (part, file) = part::create(&path, others)?;
         Ok(Self {
             part,
+            file: BufWriter::with_capacity(BUFFER, file),
             path,
             folder,
             force,
@@ -102,7 +119,7 @@ impl AtomicFile {
 
     /// Gives the output these permissions in place of the usual ones.
     pub fn set_permissions(&self, permissions: Permissions) -> Result<()> {
-        let file = self.part.get_ref().as_file();
+        let file = self.file.get_ref();
         file.set_permissions(permissions)
             .map_err(|e| write_error(e, &self.path))
     }
@@ -114,13 +131,13 @@ impl AtomicFile {
         if self.file_limit - self.written < n {
             return Err(self.failed(io::ErrorKind::FileTooLarge.into()));
         }
-        if let Err(e) = self.part.flush() {
+        if let Err(e) = self.file.flush() {
             return Err(self.failed(e));
         }
         let mut at = range.start;
         while at < range.end {
             let piece = usize::try_from(range.end - at).unwrap_or(usize::MAX);
-            match copy_in_kernel(file, &mut at, self.part.get_ref().as_file(), piece) {
+            match copy_in_kernel(file, &mut at, self.file.get_ref(), piece) {
                 Err(Errno::INTR) => {}
                 Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => return Err(self.failed(e.into())),
                 Ok(0) | Err(_) => break,
@@ -137,18 +154,16 @@ impl AtomicFile {
 
     /// Flushes to disk and closes the file, which has its part name still.
     pub fn complete(mut self) -> Result<Complete> {
-        if let Err(e) = self.part.flush() {
+        if let Err(e) = self.file.flush() {
             return Err(self.failed(e));
         }
-        let part = self
-            .part
-            .into_inner()
-            .map_err(|e| write_error(e.into_error(), &self.path))?;
-        part.as_file()
-            .sync_all()
-            .map_err(|e| write_error(e, &self.path))?;
+        let (file, _) = self.file.into_parts();
+        // Behind the file, so that the name goes before the lock.
+        let part = self.part;
+        file.sync_all().map_err(|e| write_error(e, &self.path))?;
         Ok(Complete {
-            part: part.into_temp_path(),
+            part,
+            file: Some(file),
             path: self.path,
             folder: self.folder,
             force: self.force,
@@ -156,7 +171,7 @@ impl AtomicFile {
     }
 
     fn failed(&self, e: io::Error) -> Error {
-        let flushed = self.written - self.part.buffer().len() as u64;
+        let flushed = self.written - self.file.buffer().len() as u64;
         disk_error(e, &self.path, Some(flushed), self.n_bytes)
     }
 }
@@ -165,6 +180,8 @@ impl AtomicFile {
 #[derive(Debug)]
 pub struct Complete {
     part: TempPath,
+    /// Open for its lock.
+    file: Option<File>,
     path: PathBuf,
     folder: PathBuf,
     force: bool,
@@ -176,10 +193,17 @@ impl Complete {
         &self.part
     }
 
+    /// Closes the file, and with that gives up its lock: for the outputs of a set behind the first, whose lock serves
+    /// for all, since a process may have few files open.
+    pub(crate) fn close(&mut self) {
+        self.file = None;
+    }
+
     /// Renames to the final name.
     pub fn publish(self) -> Result<()> {
         let Self {
             part,
+            file: _file,
             path,
             folder,
             force,
@@ -298,7 +322,7 @@ impl Write for AtomicFile {
             let source = io::Error::from(io::ErrorKind::FileTooLarge);
             return Err(io::Error::other(self.failed(source)));
         }
-        match self.part.write(buf) {
+        match self.file.write(buf) {
             Ok(n) => {
                 self.written += n as u64;
                 Ok(n)
@@ -309,7 +333,7 @@ impl Write for AtomicFile {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.part.flush().map_err(|e| io::Error::other(self.failed(e)))
+        self.file.flush().map_err(|e| io::Error::other(self.failed(e)))
     }
 }
 

@@ -61,6 +61,7 @@ pub mod digest;
 pub mod edit;
 mod encode;
 mod error;
+pub mod fault;
 pub mod key;
 mod layout;
 pub mod limits;

@@ -1,5 +1,6 @@
 //! The files that a run writes.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use gguf::atomic::AtomicFile;
@@ -24,6 +25,8 @@ pub(crate) struct Output<'a> {
     loaded: Option<Imatrix>,
     /// What the run was made of, when that is known.
     origin: Option<Origin>,
+    /// Nothing yet, but no other run begins the same output meanwhile.
+    reserved: RefCell<Option<AtomicFile>>,
 }
 
 impl<'a> Output<'a> {
@@ -34,6 +37,7 @@ impl<'a> Output<'a> {
             inputs: inputs(args, files, None),
             loaded: None,
             origin: None,
+            reserved: RefCell::default(),
         }
     }
 
@@ -75,10 +79,12 @@ impl<'a> Output<'a> {
         &self.args.output
     }
 
-    /// Refuses now what could not be written in the end.
+    /// Refuses now what could not be written in the end, and keeps other runs from the output until then.
     pub(crate) fn check(&self, n_bytes: Option<u64>) -> Result<()> {
         let force = self.args.force.force;
-        drop(AtomicFile::create(self.path(), force, &self.inputs, n_bytes)?);
+        self.reserved.take();
+        let file = AtomicFile::create(self.path(), force, &self.inputs, n_bytes)?;
+        self.reserved.replace(Some(file));
         Ok(())
     }
 
@@ -157,6 +163,7 @@ impl<'a> Output<'a> {
 
     /// Writes the matrix under its own name.
     pub(crate) fn write(&self, imatrix: &Imatrix) -> Result<()> {
+        self.reserved.take();
         self.write_to(self.path(), self.args.force.force, imatrix)
     }
 

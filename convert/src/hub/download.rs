@@ -130,7 +130,7 @@ impl<'a> Download<'a> {
         }
         let reference = self.repository.reference(&self.id.revision);
         reference.parent().map_or(Ok(()), make_folder)?;
-        let mut out = AtomicFile::create(&reference, true, &[], None)?;
+        let mut out = AtomicFile::create_shared(&reference, &[])?;
         out.write_all(commit.as_bytes())
             .map_err(|e| Error::io("write", &reference, e))?;
         out.commit()?;

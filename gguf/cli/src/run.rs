@@ -11,7 +11,8 @@ use crate::{Failure, Result};
 
 /// Runs a program: parses `A` from the command line, calls `f`, prints a failure as one line `error: ..` to
 /// stderr and maps it to the exit code. A closed pipe on stdout is success. An unknown level in `GGUF_CPU` is
-/// refused first, whether or not the program computes anything. An option's alias of several letters may stand behind
+/// refused first, whether or not the program computes anything. A mapped file that is shortened meanwhile is a failure
+/// too ([`gguf::fault`]). An option's alias of several letters may stand behind
 /// one dash: `-ub 512`, `-ub512`.
 pub fn run<A: clap::Parser>(f: impl FnOnce(A) -> Result<()>) -> ExitCode {
     prepared(|| execute(long_aliases(&A::command(), std::env::args_os().collect()), f))
@@ -39,6 +40,7 @@ fn prepared(program: impl FnOnce() -> ExitCode) -> ExitCode {
 }
 
 fn execute<A: clap::Parser>(args: Vec<OsString>, f: impl FnOnce(A) -> Result<()>) -> ExitCode {
+    gguf::fault::install();
     let args = match A::try_parse_from(args) {
         Ok(args) => args,
         Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {

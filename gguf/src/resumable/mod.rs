@@ -11,13 +11,13 @@ mod journal;
 mod output;
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::atomic::{self, check_folder, check_free, check_limit, check_target, folder_of, refuse};
+use crate::atomic::{self, BUSY, check_folder, check_free, check_limit, check_target, folder_of, refuse};
 use crate::digest::Digest;
 use crate::{Error, Result};
 
@@ -30,7 +30,6 @@ const STOPPED: &str =
     "is left from a run that was stopped: pass `--resume` to continue it, or `--force` to start over";
 const LOST: &str =
     "speaks of files that are not there any more: pass `--force` without `--resume` to start over";
-const BUSY: &str = "another run is writing it: wait for its end";
 
 /// What is to be written.
 #[derive(Clone, Copy, Debug)]
@@ -355,11 +354,7 @@ fn lock(first: &Output) -> Result<(Arc<File>, bool)> {
             Ok(()) | Err(std::fs::TryLockError::Error(_)) => {}
         }
         // The run that had the lock may have given the file its final name since.
-        let same = match (file.metadata(), first.part.symlink_metadata()) {
-            (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
-            _ => false,
-        };
-        if same {
+        if atomic::is_at(&file, &first.part) {
             return Ok((Arc::new(file), is_new));
         }
     }

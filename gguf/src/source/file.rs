@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, fadvise};
 
-use super::{Identity, Source, check_range};
+use super::{Identity, Source, changed, check_range};
 use crate::{Error, Result};
 
 #[derive(Debug)]
@@ -52,10 +52,18 @@ impl Source for FileSource {
 
     fn read_at(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         check_range(&self.path, self.len, at, buf.len())?;
-        self.file.read_exact_at(buf, at).map_err(|source| Error::Io {
-            action: "read",
-            path: self.path.clone(),
-            source,
+        self.file.read_exact_at(buf, at).map_err(|source| {
+            // The range was inside the file when that was opened.
+            match self.file.metadata() {
+                Ok(now) if source.kind() == std::io::ErrorKind::UnexpectedEof => {
+                    changed(&self.path, self.len, now.len())
+                }
+                _ => Error::Io {
+                    action: "read",
+                    path: self.path.clone(),
+                    source,
+                },
+            }
         })
     }
 

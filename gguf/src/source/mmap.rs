@@ -3,7 +3,8 @@
 //! The mapping stays valid as long as nobody shortens the file under it. Outputs of this suite never do: they
 //! are written beside their name and renamed ([`crate::atomic`]), which leaves a mapped file its pages. Against
 //! other programs the file's identity and length are recorded at opening and compared again on each access
-//! through [`Source`], so that a file that was rewritten in place is refused instead of being misread.
+//! through [`Source`], so that a file that was rewritten in place is refused instead of being misread. Bytes that were
+//! borrowed before and are gone since ([`Source::bytes`]) raise `SIGBUS`, of which [`crate::fault`] makes an error.
 
 #![expect(unsafe_code, reason = "a mapping can only be made by an unsafe call")]
 
@@ -14,10 +15,13 @@ use std::path::{Path, PathBuf};
 use memmap2::{Advice, Mmap};
 
 use super::{Identity, Source, bytes, memory};
+use crate::fault::Mapping;
 use crate::{Error, Result};
 
 #[derive(Debug)]
 pub(super) struct MappedSource {
+    /// In front of what it lists.
+    _listed: Mapping,
     map: Mmap,
     file: File,
     path: PathBuf,
@@ -29,7 +33,8 @@ impl MappedSource {
     pub(super) fn new(path: &Path, file: File, identity: Identity) -> Result<Self> {
         // SAFETY: the map is read-only and this value keeps the file open as long as the map lives. The bytes
         // change only if another program rewrites the file in place, which the suite itself never does
-        // (outputs are renamed into place) and which `unchanged` detects before each access through `Source`.
+        // (outputs are renamed into place) and which `unchanged` detects before each access through `Source`. Pages
+        // that are gone are no bytes of anything else: reading them raises a signal.
         let map = unsafe { Mmap::map(&file) };
         let map = map.map_err(|source| Error::Io {
             action: "map",
@@ -40,6 +45,7 @@ impl MappedSource {
         #[cfg(target_os = "linux")]
         let _ = map.advise(Advice::HugePage);
         let mapped = Self {
+            _listed: Mapping::new(&map, &file, path),
             map,
             file,
             path: path.to_owned(),
@@ -58,11 +64,7 @@ impl MappedSource {
         };
         let now = Identity::of(&self.file.metadata().map_err(io)?);
         if now != self.identity || now.len != self.map.len() as u64 {
-            let what = format!(
-                "the file changed while it was in use: it had {} bytes, now {}; start again",
-                self.identity.len, now.len
-            );
-            return Err(io(std::io::Error::other(what)));
+            return Err(super::changed(&self.path, self.identity.len, now.len));
         }
         Ok(())
     }

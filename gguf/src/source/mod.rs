@@ -186,6 +186,14 @@ fn open_regular(path: &Path) -> Result<(File, Identity)> {
     Ok((file, identity))
 }
 
+/// The error for a file that is not what it was when it was opened, by the bytes that it had and has.
+fn changed(path: &Path, had: u64, has: u64) -> Error {
+    let what = format!(
+        "the file changed while it was in use: it had {had} bytes, now {has}; start again when nothing writes to it"
+    );
+    Error::malformed(path, had.min(has), what)
+}
+
 /// Refuses a range that is not wholly inside a source of `len` bytes.
 ///
 /// # Errors

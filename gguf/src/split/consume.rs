@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::journal::Journal;
 use super::{ShardName, plan};
-use crate::atomic::{NO_FOLLOW, folder_of, free_bytes, journal_part, rename_new, sync_folder};
+use crate::atomic::{NO_FOLLOW, folder_of, free_bytes, is_at, journal_part, rename_new, sync_folder};
 use crate::digest::{self, Digest};
 use crate::pairs::Pairs;
 use crate::{Error, GgufFile, OpenOptions, Result, TensorInfo, copy, key, source};
@@ -436,6 +436,17 @@ impl Consume {
             .map_err(io("open", path))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| refuse(&self.out, "another merge is at work on it"))?;
+        // A merge that ended after this one was planned has taken the shards.
+        if fresh && self.out.symlink_metadata().is_ok() {
+            drop(std::fs::remove_file(path));
+            return Err(refuse(
+                &self.out,
+                "another merge has made it: there is nothing to merge",
+            ));
+        }
+        if !is_at(&file, path) {
+            return Err(refuse(&self.out, "another merge is at work on it"));
+        }
         Ok(file)
     }
 

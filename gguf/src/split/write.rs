@@ -34,25 +34,35 @@ pub fn write(
     for (shard, (path, n_bytes)) in shards.iter().zip(&outputs) {
         let mut out = AtomicFile::create(path, force, &inputs, Some(*n_bytes))?;
         copy::write(file, shard.first_tensor, &shard.layout, &mut out, on)?;
-        complete.push(out.complete()?);
+        let mut out = out.complete()?;
+        if !complete.is_empty() {
+            out.close();
+        }
+        complete.push(out);
     }
     let paths: Vec<PathBuf> = outputs.into_iter().map(|(path, _)| path).collect();
     publish(complete, &paths, force)?;
     Ok(paths)
 }
 
-/// Renames all, or none where nothing was replaced.
-fn publish(complete: Vec<Complete>, paths: &[PathBuf], force: bool) -> Result<()> {
-    for (i, one) in complete.into_iter().enumerate() {
+/// Renames all, or none where nothing was replaced. The first comes last: its lock is held for all, and without it
+/// nobody takes the others for a set.
+fn publish(mut complete: Vec<Complete>, paths: &[PathBuf], force: bool) -> Result<()> {
+    let n_first = complete.len().min(1);
+    complete.rotate_left(n_first);
+    let order = paths.iter().cycle().skip(1);
+    let mut done: Vec<&PathBuf> = Vec::with_capacity(paths.len());
+    for (one, path) in complete.into_iter().zip(order) {
         if let Err(e) = one.publish() {
             if !force {
                 // These are the shards that were renamed a moment ago; what cannot be removed is whole all the same.
-                paths[..i]
-                    .iter()
-                    .for_each(|path| drop(std::fs::remove_file(path)));
+                for path in done {
+                    drop(std::fs::remove_file(path));
+                }
             }
             return Err(e);
         }
+        done.push(path);
     }
     Ok(())
 }

@@ -176,7 +176,7 @@ impl<'a> Cache<'a> {
         }
         let inputs: Vec<&Path> = self.inputs.iter().map(PathBuf::as_path).collect();
         // What was there is a cache of this model and these settings, or was to be replaced.
-        let file = AtomicFile::create(self.path, true, &inputs, None)?;
+        let file = AtomicFile::create_shared(self.path, &inputs)?;
         let mut writer = Writer {
             hash: Sha256::new(),
             file,

@@ -5,6 +5,7 @@
 mod common;
 mod corpus;
 mod environment;
+mod faults;
 mod importance;
 mod logits;
 mod malformed;

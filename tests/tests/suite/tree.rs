@@ -12,6 +12,7 @@ fn may_be_unsafe(path: &Path) -> bool {
         .to_string_lossy()
         .into_owned();
     p == "gguf/src/source/mmap.rs"
+        || p == "gguf/src/fault.rs"
         || p == "gguf/blocks/src/guard.rs"
         || p == "gguf/cli/src/memory.rs"
         || p == "gguf/blocks/src/x86.rs"

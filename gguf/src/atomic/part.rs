@@ -1,0 +1,129 @@
+//! The file that an output is until it is complete: `.NAME.new` beside it, locked as long as a run is at work.
+//!
+//! The name is fixed, so that a stopped run leaves one file at most, which says what it was to be and goes with the
+//! next run of the same output. The lock tells what is left over from what another run writes.
+
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempPath;
+
+use super::{BUSY, NO_FOLLOW, folder_of, hidden, refuse};
+use crate::{Error, Result};
+
+/// What of it, if another run writes the same output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    /// This one is refused.
+    Refuse,
+    /// Both write, and the last one to end has the name.
+    Allow,
+}
+
+/// Tries before a name that comes and goes counts as another run's.
+const TRIES: usize = 100;
+
+/// Makes the file. The path removes it when dropped, which must be before the file is: as long as that is open, the name
+/// is this run's.
+pub(super) fn create(path: &Path, others: Others) -> Result<(TempPath, File)> {
+    let part = folder_of(path).join(format!("{}.new", hidden(path)));
+    let io = |source| Error::Io {
+        action: "create",
+        path: path.to_owned(),
+        source,
+    };
+    for _ in 0..TRIES {
+        let is_ours = match open(&part, true) {
+            Ok(file) => match file.try_lock() {
+                // Between the two calls another run may have taken it for a leftover.
+                Ok(()) if is_at(&file, &part) => {
+                    return Ok((TempPath::try_from_path(part).map_err(io)?, file));
+                }
+                Ok(()) => continue,
+                Err(TryLockError::WouldBlock) => false,
+                Err(TryLockError::Error(_)) => {
+                    drop(std::fs::remove_file(&part));
+                    return without_locks(path).map_err(io);
+                }
+            },
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => match remove_leftover(&part) {
+                Ok(is_removed) => is_removed,
+                Err(TryLockError::WouldBlock) => false,
+                Err(TryLockError::Error(e)) if e.kind() == io::ErrorKind::NotFound => true,
+                Err(TryLockError::Error(e)) if is_no_lock(&e) => return without_locks(path).map_err(io),
+                Err(TryLockError::Error(e)) => return Err(in_the_way(path, &part, &e)),
+            },
+            Err(e) => return Err(io(e)),
+        };
+        match others {
+            _ if is_ours => {}
+            Others::Allow => return without_locks(path).map_err(io),
+            Others::Refuse => return Err(refuse(path, BUSY)),
+        }
+    }
+    Err(refuse(path, BUSY))
+}
+
+/// Removes what a run that was stopped has left. False if it went meanwhile.
+fn remove_leftover(part: &Path) -> Result<bool, TryLockError> {
+    let meta = part.symlink_metadata().map_err(TryLockError::Error)?;
+    if !meta.is_file() || meta.nlink() > 1 {
+        let what = "it is no regular file with one name: remove it";
+        return Err(TryLockError::Error(io::Error::other(what)));
+    }
+    let file = open(part, false).map_err(TryLockError::Error)?;
+    file.try_lock()?;
+    // Only now: it is of no run, and no other removes it.
+    if is_at(&file, part) {
+        std::fs::remove_file(part).map_err(TryLockError::Error)?;
+    }
+    Ok(true)
+}
+
+fn open(part: &Path, anew: bool) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(anew)
+        .mode(0o666)
+        .custom_flags(NO_FOLLOW)
+        .open(part)
+}
+
+/// Whether an open file is the one under a name.
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), path.symlink_metadata()) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => false,
+    }
+}
+
+/// A file that no other run can name, where there are no locks or the name is another run's: `.NAME.new-RANDOM`.
+fn without_locks(path: &Path) -> io::Result<(TempPath, File)> {
+    let part = tempfile::Builder::new()
+        .prefix(&format!("{}.new-", hidden(path)))
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder_of(path))?;
+    let (file, part) = part.into_parts();
+    Ok((part, file))
+}
+
+fn is_no_lock(e: &io::Error) -> bool {
+    matches!(
+        rustix::io::Errno::from_io_error(e),
+        Some(rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOLCK)
+    )
+}
+
+fn in_the_way(path: &Path, part: &Path, e: &io::Error) -> Error {
+    let part: PathBuf = part.to_owned();
+    refuse(
+        path,
+        &format!(
+            "`{}`, which stands in the way, cannot be removed: {e}",
+            part.display()
+        ),
+    )
+}

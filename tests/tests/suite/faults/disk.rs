@@ -1,0 +1,192 @@
+//! Disks that become full, and limits to the size of files, at random points.
+
+use std::path::Path;
+use std::process::Child;
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+use super::job::{Trial, all};
+use super::world::{Disk, End, Random, command, end, in_shell, look_away, moments, names};
+
+/// What runs have come to.
+#[derive(Default)]
+struct Ends {
+    fine: u64,
+    refused: u64,
+    midway: u64,
+}
+
+impl Ends {
+    /// Checks and counts the end of a run; `words` are those of the fault.
+    fn count(&mut self, name: &str, end: &End, had_written: bool) {
+        if end.is_fine() {
+            self.fine += 1;
+            return;
+        }
+        assert!(end.is_error(&[2], &[]), "{name}: {end:?}");
+        let said = &end.said;
+        assert!(
+            ["full", "free", "may write", "space", "too large"]
+                .iter()
+                .any(|w| said.contains(w)),
+            "{name}: {said}"
+        );
+        if had_written {
+            self.midway += 1;
+        } else {
+            self.refused += 1;
+        }
+    }
+}
+
+/// Waits until a run has written so much, or has ended.
+fn wait_for(child: &mut Child, n_bytes: u64, folder: &Path, trial: &Trial) {
+    while trial.written(folder) < n_bytes && child.try_wait().expect("a child").is_none() {
+        look_away();
+    }
+}
+
+/// `ulimit -f` in front of a run: what can be told at its start is.
+#[test]
+fn a_limit_to_files_is_an_error() {
+    let mut ends = Ends::default();
+    for trial in all() {
+        let mut random = Random::new(trial.job.name);
+        for i in 0..moments(2) {
+            let folder = trial.folder();
+            // In units of 512 bytes; none at first.
+            let limit = random.up_to(trial.n_bytes.max(64 << 10) / 512 * 5 / 4) * i.min(1);
+            let limit = limit.to_string();
+            let shell = ["sh", "-c", "ulimit -f \"$0\" && exec \"$@\"", &limit];
+            let line = &trial.job.line;
+            let end = end(in_shell(folder.path(), &shell, line).spawn().expect("a shell"));
+            ends.count(trial.job.name, &end, false);
+            if !end.is_fine() {
+                trial.check_failed(folder.path());
+            }
+            trial.complete(folder.path());
+        }
+    }
+    let Ends { fine, refused, .. } = ends;
+    eprintln!("limit from the start: {fine} runs had enough, {refused} ended with an error");
+    assert!(refused > 0);
+}
+
+/// The same limit in the middle of a run, where no check in front can have seen it.
+#[test]
+fn a_limit_that_comes_midway_is_an_error() {
+    let mut ends = Ends::default();
+    for trial in all() {
+        let mut random = Random::new(trial.job.name);
+        for _ in 0..moments(2) {
+            let folder = trial.folder();
+            let mut child = command(folder.path(), &trial.job.line)
+                .spawn()
+                .expect("a built program starts");
+            wait_for(&mut child, random.up_to(trial.n_bytes), folder.path(), trial);
+            let had_written = trial.written(folder.path()) > 0;
+            let pid = Pid::from_child(&child);
+            let limit = Rlimit {
+                current: Some(random.up_to(64 << 10)),
+                maximum: None,
+            };
+            // A run that has ended has no limits.
+            let _ = prlimit(Some(pid), Resource::Fsize, limit);
+            let end = end(child);
+            ends.count(trial.job.name, &end, had_written);
+            if !end.is_fine() {
+                trial.check_failed(folder.path());
+            }
+            trial.complete(folder.path());
+        }
+    }
+    let Ends {
+        fine,
+        refused,
+        midway,
+    } = ends;
+    eprintln!(
+        "limit midway: {fine} runs were through, {refused} ended before their first byte, {midway} behind it"
+    );
+    assert!(refused + midway > 0);
+}
+
+/// A disk in memory: too small from the start, or filled by somebody else while a run writes.
+#[test]
+fn a_full_disk_is_an_error() {
+    let mut ends = Ends::default();
+    for trial in all() {
+        let mut random = Random::new(trial.job.name);
+        for i in 0..moments(2) {
+            let kept = trial.folder();
+            let before: u64 = std::fs::read_dir(kept.path())
+                .expect("a folder")
+                .map(|e| e.expect("an entry").metadata().expect("a file").len())
+                .sum();
+            let is_filled = i % 2 == 1;
+            let room = if is_filled {
+                2 * trial.n_bytes + (4 << 20)
+            } else {
+                random.up_to(trial.n_bytes * 5 / 4) * i.min(1)
+            };
+            // Pages that the folder and the ends of files take.
+            let Some(disk) = Disk::new(before + room + (64 << 10)) else {
+                return;
+            };
+            let folder = disk.outside();
+            trial.job.set_up(&folder);
+            let mut child = disk.run(&trial.job.line).spawn().expect("a program");
+            if is_filled {
+                wait_for(&mut child, random.up_to(trial.n_bytes), &folder, trial);
+            }
+            let had_written = trial.written(&folder) > 0;
+            let ballast = is_filled.then(|| fill(&folder));
+            let end = end(child);
+            drop(ballast.map(std::fs::remove_file));
+            ends.count(trial.job.name, &end, had_written);
+            if !end.is_fine() {
+                trial.check_failed(&folder);
+            }
+            // On a disk with room.
+            disk.shell("mount -o remount,size=100m none \"$0\"");
+            for name in names(&folder) {
+                std::fs::copy(folder.join(&name), kept.path().join(&name)).expect("room");
+            }
+            for name in names(kept.path()) {
+                if !folder.join(&name).exists() {
+                    std::fs::remove_file(kept.path().join(name)).expect("a copy of what the run has removed");
+                }
+            }
+            trial.complete(kept.path());
+        }
+    }
+    let Ends {
+        fine,
+        refused,
+        midway,
+    } = ends;
+    eprintln!(
+        "small disk: {fine} runs had room, {refused} ended before their first byte, {midway} behind it"
+    );
+    assert!(refused > 0);
+}
+
+/// Takes all that is free.
+fn fill(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("ballast");
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .expect("a name");
+    let zeros = vec![0; 64 << 10];
+    let mut at = 0;
+    // What is written takes pages, which a promise of space need not.
+    while let Ok(n) = std::os::unix::fs::FileExt::write_at(&file, &zeros, at) {
+        if n == 0 {
+            break;
+        }
+        at += n as u64;
+    }
+    path
+}
