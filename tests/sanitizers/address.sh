@@ -15,9 +15,8 @@ export RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address
 # What is left at the end was meant to stay.
 export ASAN_OPTIONS="detect_leaks=0:${ASAN_OPTIONS:-}"
 cd "$root"
-build=(cargo test --locked --jobs "${SANITIZER_JOBS:-1}" --target $triple )
-"${build[@]}" -p gguf-blocks -p gguf --lib --tests -- "$@"
+tests=(cargo test --locked --jobs "${SANITIZER_JOBS:-1}" --target $triple)
+"${tests[@]}" -p gguf-blocks -p gguf --lib --tests -- "$@"
 # Of the runtime, what has unsafe code: kernels, parts of matrices, the pool.
-for part in kernels:: memory:: pool::; do
-    "${build[@]}" -p gguf-runtime --lib -- "$part" "$@"
-done
+(($#)) || set -- kernels:: memory:: pool::
+"${tests[@]}" -p gguf-runtime --lib -- "$@"

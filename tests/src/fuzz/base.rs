@@ -5,7 +5,7 @@ use gguf_runtime::perplexity;
 
 /// Reads any bytes as a base file of a model that has as many tokens as the file says, and compares every record with
 /// logits of that model.
-pub fn base_file(data: &[u8]) {
+pub(super) fn base_file(data: &[u8]) {
     /// A vocabulary for files that say nothing of use.
     const USUAL: usize = 7;
     let said = data.get(12..16).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]])));

@@ -5,11 +5,11 @@ use gguf_blocks::{Cpu, Format, Importance, registry};
 use super::{cycled, floats};
 
 /// Blocks of a row, at most.
-const MOST_BLOCKS: usize = 8;
+const MOST_BLOCKS: usize = 3;
 
 /// The first byte picks the type, the second how much of it; the rest is given to its decoder as blocks and to its
 /// encoder as floats.
-pub fn blocks(data: &[u8]) {
+pub(super) fn blocks(data: &[u8]) {
     let [kind, size, rest @ ..] = data else {
         return;
     };
@@ -30,12 +30,13 @@ fn decode(format: &Format, n_cols: usize, n_rows: usize, data: &[u8]) {
     assert_eq!(decoded.is_some(), format.decode.is_some(), "{}", format.name);
 }
 
-/// Every level writes the same bytes of any floats, and the decoder takes them.
+/// Any floats can be encoded; of finite ones every level writes the same bytes.
 fn encode(format: &Format, n_cols: usize, data: &[u8]) {
     let Some(portable) = format.encoder(Cpu::at_most(gguf_blocks::Level::Portable)) else {
         return;
     };
     let row = floats(data, n_cols);
+    let finite = row.iter().all(|v| v.is_finite());
     // What an importance matrix may hold.
     let weights: Vec<f32> = row.iter().rev().map(|w| w.abs()).map(|w| if w.is_finite() { w } else { 1.0 }).collect();
     let n_bytes = format.geometry.row_bytes(n_cols as u64).expect("whole blocks") as usize;
@@ -45,10 +46,16 @@ fn encode(format: &Format, n_cols: usize, data: &[u8]) {
         }
         let mut expected = vec![0; n_bytes];
         portable(&row, importance, &mut expected);
+        let mut last = portable;
         for cpu in Cpu::available() {
+            let encode = format.encoder(cpu).expect("as at the portable level");
+            // Levels share code.
+            if std::ptr::fn_addr_eq(std::mem::replace(&mut last, encode), encode) {
+                continue;
+            }
             let mut found = vec![0; n_bytes];
-            format.encoder(cpu).expect("as at the portable level")(&row, importance, &mut found);
-            assert!(found == expected, "{} {cpu:?} {importance:?} {row:?}", format.name);
+            encode(&row, importance, &mut found);
+            assert!(found == expected || !finite, "{} {cpu:?}: other bytes", format.name);
         }
         let mut values = vec![0.0; n_cols];
         format.decode_rows(n_cols, &expected, &mut values);

@@ -6,7 +6,7 @@ use gguf::split::{self, Limits};
 use gguf::{GgufFile, Layout, TensorSpec, Writer, source, validate};
 
 /// Parses any bytes. What is sound must survive being written and parsed again, and being split and merged.
-pub fn container(data: &[u8]) {
+pub(super) fn container(data: &[u8]) {
     let Ok(file) = parse(data.to_vec()) else {
         return;
     };
@@ -33,7 +33,7 @@ pub fn container(data: &[u8]) {
 
 /// Parses any bytes as the shards of a set: each begins where the magic number stands. What is sound must survive being
 /// merged and split again.
-pub fn split_set(data: &[u8]) {
+pub(super) fn split_set(data: &[u8]) {
     let shards = shards(data);
     let sources = || {
         let numbered = shards.iter().enumerate();

@@ -8,7 +8,7 @@ use gguf_imatrix_format::{Imatrix, Index, Merger};
 
 /// Reads any bytes as a matrix, whole and by columns. What is sound must survive being written, in both forms, and being
 /// added up.
-pub fn imatrix(data: &[u8]) {
+pub(super) fn imatrix(data: &[u8]) {
     let source = || source::bytes("fuzz.imatrix".into(), data.to_vec());
     let index = Index::from_source(source());
     let Ok(matrix) = Imatrix::from_source(source()) else {

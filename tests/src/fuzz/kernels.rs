@@ -9,7 +9,7 @@ use super::{cycled, floats, same};
 
 /// The first byte picks the type, the second how long rows are and where they begin; the rest are the bytes of the rows
 /// and, from its end, the activations.
-pub fn kernels(data: &[u8]) {
+pub(super) fn kernels(data: &[u8]) {
     let [kind, size, rest @ ..] = data else {
         return;
     };

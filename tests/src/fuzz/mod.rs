@@ -42,7 +42,7 @@ pub const TARGETS: &[Target] = &[
     target("blocks", blocks::blocks, 2048),
     target("kernels", kernels::kernels, 4096),
     target("model", model::model, 16384),
-    target("state", model::state, 8192),
+    target("state", model::state, 20480),
 ];
 
 const fn target(name: &'static str, run: fn(&[u8]), max_len: usize) -> Target {

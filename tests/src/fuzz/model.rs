@@ -17,7 +17,7 @@ const N_CTX: usize = 6;
 
 /// Loads any bytes as a model, whose data are made up where the input does not have them, and computes the logits of a few
 /// tokens.
-pub fn model(data: &[u8]) {
+pub(super) fn model(data: &[u8]) {
     let Some(file) = with_data(data) else {
         return;
     };
@@ -119,7 +119,7 @@ fn pattern(id: TypeId) -> &'static [u8] {
 
 /// Any bytes as the state of a sequence, once as they are and once with the digest that they should have; then one token
 /// more. The first byte picks the model.
-pub fn state(data: &[u8]) {
+pub(super) fn state(data: &[u8]) {
     let Some((pick, state)) = data.split_first() else {
         return;
     };

@@ -5,7 +5,7 @@ use gguf_runtime::{ChatTemplate, Message};
 use super::tokenizer::built_in;
 
 /// The parts between bytes 0xFF, which no text has: the template, then roles and contents of messages in turn.
-pub fn chat_template(data: &[u8]) {
+pub(super) fn chat_template(data: &[u8]) {
     /// Text that a render may give: its fuel pays for 64 bytes a step.
     const MOST: usize = 64 * 4_000_000;
     let mut parts = data.split(|&b| b == 0xFF).map(String::from_utf8_lossy);

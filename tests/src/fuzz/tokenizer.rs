@@ -9,13 +9,16 @@ use super::container::parse;
 
 /// Text up to the magic number of a GGUF file, whose metadata describe the vocabulary. Without one the text goes through
 /// a vocabulary of all bytes, which must give it back.
-pub fn tokenizer(data: &[u8]) {
+pub(super) fn tokenizer(data: &[u8]) {
     let at = data.windows(4).position(|w| w == b"GGUF");
     let text = String::from_utf8_lossy(&data[..at.unwrap_or(data.len())]);
     let Some(at) = at else {
         for tokenizer in built_in() {
             let ids = tokenizer.encode(&text, false, false).expect("a short text");
-            assert_eq!(tokenizer.decode(&ids), text);
+            // SPM writes spaces with a sign of their own, of which this vocabulary has the bytes.
+            let plain = |text: &str| text.replace('\u{2581}', " ");
+            let found = tokenizer.decode(&ids);
+            assert_eq!(plain(&found), plain(&text));
             round_trip(tokenizer, &text);
         }
         return;
