@@ -24,7 +24,10 @@ fn decode(format: &Format, n_cols: usize, n_rows: usize, data: &[u8]) {
     let n_bytes = format.geometry.tensor_bytes(n_cols as u64, n_rows as u64);
     let bytes = cycled(data, n_bytes.expect("whole blocks and rows") as usize);
     let place = format.check_rows(n_cols, &bytes);
-    assert!(place.is_none_or(|p| p.row < n_rows && p.col < n_cols), "{place:?}");
+    assert!(
+        place.is_none_or(|p| p.row < n_rows && p.col < n_cols),
+        "{place:?}"
+    );
     let mut values = vec![0.0; n_cols * n_rows];
     let decoded = format.decode_rows(n_cols, &bytes, &mut values);
     assert_eq!(decoded.is_some(), format.decode.is_some(), "{}", format.name);
@@ -38,7 +41,12 @@ fn encode(format: &Format, n_cols: usize, data: &[u8]) {
     let row = floats(data, n_cols);
     let finite = row.iter().all(|v| v.is_finite());
     // What an importance matrix may hold.
-    let weights: Vec<f32> = row.iter().rev().map(|w| w.abs()).map(|w| if w.is_finite() { w } else { 1.0 }).collect();
+    let weights: Vec<f32> = row
+        .iter()
+        .rev()
+        .map(|w| w.abs())
+        .map(|w| if w.is_finite() { w } else { 1.0 })
+        .collect();
     let n_bytes = format.geometry.row_bytes(n_cols as u64).expect("whole blocks") as usize;
     for importance in [Importance::None, Importance::Column(&weights)] {
         if format.requires_importance && matches!(importance, Importance::None) {
@@ -55,7 +63,11 @@ fn encode(format: &Format, n_cols: usize, data: &[u8]) {
             }
             let mut found = vec![0; n_bytes];
             encode(&row, importance, &mut found);
-            assert!(found == expected || !finite, "{} {cpu:?}: other bytes", format.name);
+            assert!(
+                found == expected || !finite,
+                "{} {cpu:?}: other bytes",
+                format.name
+            );
         }
         let mut values = vec![0.0; n_cols];
         format.decode_rows(n_cols, &expected, &mut values);

@@ -18,11 +18,17 @@ pub(super) fn config(data: &[u8]) {
 
 /// Opens a folder as the model that it would become, and reads of all its tensors.
 fn checkpoint(data: &[u8]) {
-    let has_weights = folder::files(data).iter().any(|(name, _)| name.contains("safetensors"));
+    let has_weights = folder::files(data)
+        .iter()
+        .any(|(name, _)| name.contains("safetensors"));
     let usual = usual();
     let dir = folder::write(data, if has_weights { &usual[..2] } else { &usual });
     // Two of three types are enough for one input.
-    let other = if data.len() % 2 == 0 { "f32" } else { "q8_0" };
+    let other = if data.len().is_multiple_of(2) {
+        "f32"
+    } else {
+        "q8_0"
+    };
     for (outtype, repack) in [("auto", true), (other, false)] {
         let options = Options {
             outtype: outtype.to_owned(),
@@ -82,9 +88,7 @@ pub(super) fn vocabulary(data: &[u8]) {
 fn usual() -> [(&'static str, &'static [u8]); 3] {
     use std::sync::OnceLock;
     static FILES: OnceLock<[Vec<u8>; 3]> = OnceLock::new();
-    let files = FILES.get_or_init(|| {
-        [CONFIG.to_owned(), tokenizer_json(), header()].map(String::into_bytes)
-    });
+    let files = FILES.get_or_init(|| [CONFIG.to_owned(), tokenizer_json(), header()].map(String::into_bytes));
     [
         ("config.json", &files[0]),
         ("tokenizer.json", &files[1]),
@@ -115,7 +119,10 @@ pub(super) fn header() -> String {
     let mut header = serde_json::Map::new();
     for (name, shape) in tensors {
         let end = at + shape.iter().product::<u64>() * 2;
-        header.insert(name, json!({"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}));
+        header.insert(
+            name,
+            json!({"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}),
+        );
         at = end;
     }
     Value::Object(header).to_string()

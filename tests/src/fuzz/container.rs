@@ -37,7 +37,8 @@ pub(super) fn split_set(data: &[u8]) {
     let shards = shards(data);
     let sources = || {
         let numbered = shards.iter().enumerate();
-        let named = numbered.map(|(i, bytes)| source::bytes(format!("shard-{i}.gguf").into(), bytes.to_vec()));
+        let named =
+            numbered.map(|(i, bytes)| source::bytes(format!("shard-{i}.gguf").into(), bytes.to_vec()));
         named.collect()
     };
     let Ok(set) = GgufFile::from_sources(sources()) else {
@@ -69,7 +70,9 @@ fn shards(data: &[u8]) -> Vec<&[u8]> {
     let mut ends: Vec<usize> = starts.map(|(at, _)| at).filter(|&at| at > 0).take(MOST).collect();
     ends.push(data.len());
     let mut from = 0;
-    let cut = ends.into_iter().map(|to| &data[std::mem::replace(&mut from, to)..to]);
+    let cut = ends
+        .into_iter()
+        .map(|to| &data[std::mem::replace(&mut from, to)..to]);
     cut.collect()
 }
 

@@ -55,7 +55,9 @@ pub(super) fn write(data: &[u8], usual: &[(&str, &[u8])]) -> TempDir {
 /// What ends with `.safetensors.header` is the text of a header: its length goes in front, and the numbers that it tells
 /// of behind, zeros. Of two files of a name, the first stays.
 fn save(dir: &Path, name: &str, bytes: &[u8]) {
-    let header = name.strip_suffix(".header").filter(|n| n.ends_with(".safetensors"));
+    let header = name
+        .strip_suffix(".header")
+        .filter(|n| n.ends_with(".safetensors"));
     let path = dir.join(header.unwrap_or(name));
     let Ok(mut file) = OpenOptions::new().write(true).create_new(true).open(path) else {
         return;
@@ -64,7 +66,8 @@ fn save(dir: &Path, name: &str, bytes: &[u8]) {
     if header.is_some() {
         file.write_all(&(bytes.len() as u64).to_le_bytes()).expect(room);
         file.write_all(bytes).expect(room);
-        file.set_len(8 + bytes.len() as u64 + data_bytes(bytes)).expect(room);
+        file.set_len(8 + bytes.len() as u64 + data_bytes(bytes))
+            .expect(room);
     } else {
         file.write_all(bytes).expect(room);
     }

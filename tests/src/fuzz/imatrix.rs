@@ -30,15 +30,25 @@ fn by_columns(matrix: &Imatrix, index: &Index) {
     assert_eq!(index.entries.len(), matrix.entries.len());
     for (name, place) in &index.entries {
         let whole = matrix.importance(name).expect("the same entries");
-        let read = index.mean_squares(name, 0..place.n_values).expect("it is in memory");
+        let read = index
+            .mean_squares(name, 0..place.n_values)
+            .expect("it is in memory");
         let read = read.expect("all columns are there");
-        let same = whole.len() == read.len() && whole.iter().zip(&read).all(|(a, b)| a.to_bits() == b.to_bits());
+        let same =
+            whole.len() == read.len() && whole.iter().zip(&read).all(|(a, b)| a.to_bits() == b.to_bits());
         assert!(same, "{name}: {whole:?} became {read:?}");
         if let Some(means) = index.column_means(name).expect("it is in memory") {
-            let shrunk = index.shrunk(name, 0..place.n_values, &means, 4).expect("it is in memory");
+            let shrunk = index
+                .shrunk(name, 0..place.n_values, &means, 4)
+                .expect("it is in memory");
             assert_eq!(shrunk.expect("all columns are there").len(), whole.len());
         }
-        assert!(index.mean_squares(name, 0..place.n_values + 1).expect("no read").is_none());
+        assert!(
+            index
+                .mean_squares(name, 0..place.n_values + 1)
+                .expect("no read")
+                .is_none()
+        );
     }
 }
 

@@ -13,7 +13,11 @@ pub(super) fn kernels(data: &[u8]) {
     let [kind, size, rest @ ..] = data else {
         return;
     };
-    let with_kernels = || registry::all().iter().filter(|f| (f.kernel)(portable()).is_some());
+    let with_kernels = || {
+        registry::all()
+            .iter()
+            .filter(|f| (f.kernel)(portable()).is_some())
+    };
     let format = with_kernels().nth(usize::from(*kind) % with_kernels().count());
     let format = format.expect("the number is below the count");
     let rows = |n_cols: usize| Rows::new(format, n_cols, usize::from(size >> 3), rest);
@@ -141,7 +145,10 @@ impl Quantized {
             let (found, expected) = (one(cpu), one(portable()));
             assert_eq!(found.0, expected.0, "{cpu:?} {x:?}");
             for (a, b) in found.1.iter().zip(&expected.1) {
-                assert!(same(a.d, b.d) && same(a.sum, b.sum) && a.int == b.int, "{cpu:?} {x:?}");
+                assert!(
+                    same(a.d, b.d) && same(a.sum, b.sum) && a.int == b.int,
+                    "{cpu:?} {x:?}"
+                );
             }
             for (i, four) in found.0.chunks_exact(4).enumerate() {
                 q[(i * n + c) * 4..][..4].copy_from_slice(four);

@@ -64,7 +64,10 @@ fn session(model: &Model, compute: Compute) -> Option<Session<'_>> {
     // A model's layers and widths are those of its tensors: so is what a token takes.
     let bytes: u64 = model.file().parts().iter().map(|p| p.source().len()).sum();
     let most = (64 << 20) + bytes * 16;
-    assert!(plan.kv <= most && plan.scratch <= most, "{plan:?} for a file of {bytes} bytes");
+    assert!(
+        plan.kv <= most && plan.scratch <= most,
+        "{plan:?} for a file of {bytes} bytes"
+    );
     Session::new(model, settings).ok()
 }
 
@@ -105,9 +108,15 @@ fn pattern(id: TypeId) -> &'static [u8] {
         let unit = |w: &u32| (*w >> 8) as f32 / (1 << 23) as f32 - 1.0;
         [
             random.iter().flat_map(|w| w.to_le_bytes()).collect(),
-            random.iter().flat_map(|w| (unit(w) * 0.25).to_le_bytes()).collect(),
+            random
+                .iter()
+                .flat_map(|w| (unit(w) * 0.25).to_le_bytes())
+                .collect(),
             // Small numbers in both forms of 16 bits.
-            random.iter().flat_map(|w| [0, 1].map(|i| w.to_le_bytes()[i] & 0x3B)).collect(),
+            random
+                .iter()
+                .flat_map(|w| [0, 1].map(|i| w.to_le_bytes()[i] & 0x3B))
+                .collect(),
         ]
     });
     match registry::by_id(id).map(|f| f.name) {

@@ -32,7 +32,11 @@ pub fn all() -> Vec<Seed> {
         all.extend(of_checkpoint(&dir));
     }
     // The fuzzer would cut longer ones, which leaves nothing sound.
-    let fits = |seed: &Seed| TARGETS.iter().any(|t| t.name == seed.0 && seed.2.len() <= t.max_len);
+    let fits = |seed: &Seed| {
+        TARGETS
+            .iter()
+            .any(|t| t.name == seed.0 && seed.2.len() <= t.max_len)
+    };
     all.retain(fits);
     all
 }
@@ -40,7 +44,9 @@ pub fn all() -> Vec<Seed> {
 /// States of the models that are in the corpus.
 pub fn states() -> Vec<Seed> {
     let picks = model::STATES.iter().zip(0..);
-    picks.map(|(name, i)| ("state", (*name).to_owned(), model::seed_of_state(i))).collect()
+    picks
+        .map(|(name, i)| ("state", (*name).to_owned(), model::seed_of_state(i)))
+        .collect()
 }
 
 /// A file of two or more shards, one after the other.
@@ -60,7 +66,9 @@ fn sets() -> Vec<Seed> {
         let shards = shards.iter().map(|shard| {
             let mut writer = Writer::new(Vec::new(), &shard.layout).expect("memory takes it");
             for tensor in &file.tensors[shard.first_tensor..][..shard.layout.tensors.len()] {
-                writer.write(&file.tensor_bytes(tensor).expect("it is sound")).expect("memory takes it");
+                writer
+                    .write(&file.tensor_bytes(tensor).expect("it is sound"))
+                    .expect("memory takes it");
             }
             writer.finish().expect("all are written")
         });
@@ -73,7 +81,9 @@ fn sets() -> Vec<Seed> {
 fn matrices() -> Vec<Seed> {
     let entry = |n: usize, counts: &[u64], means: bool| Entry {
         sums: (0..n * counts.len()).map(|i| (i % 3) as f32).collect(),
-        means: (0..if means { n * counts.len() } else { 0 }).map(|i| i as f32 - 1.0).collect(),
+        means: (0..if means { n * counts.len() } else { 0 })
+            .map(|i| i as f32 - 1.0)
+            .collect(),
         counts: counts.to_vec(),
     };
     let matrix = Imatrix {
@@ -94,8 +104,16 @@ fn matrices() -> Vec<Seed> {
     };
     let (new, old) = (dir.path().join("new"), dir.path().join("old"));
     vec![
-        ("imatrix", "gguf".to_owned(), written("new", matrix.write_gguf(&new, false, &[]))),
-        ("imatrix", "legacy".to_owned(), written("old", matrix.write_legacy(&old, false, &[]))),
+        (
+            "imatrix",
+            "gguf".to_owned(),
+            written("new", matrix.write_gguf(&new, false, &[])),
+        ),
+        (
+            "imatrix",
+            "legacy".to_owned(),
+            written("old", matrix.write_legacy(&old, false, &[])),
+        ),
     ]
 }
 
@@ -119,7 +137,10 @@ fn base_files() -> Vec<Seed> {
         compact.extend((0..n_vocab as u16).flat_map(u16::to_le_bytes));
         compact.extend([0; 10]);
     }
-    vec![("base-file", "full".to_owned(), full), ("base-file", "compact".to_owned(), compact)]
+    vec![
+        ("base-file", "full".to_owned(), full),
+        ("base-file", "compact".to_owned(), compact),
+    ]
 }
 
 /// Vocabularies of every family, each behind a text.
@@ -132,14 +153,29 @@ fn vocabularies() -> Vec<Seed> {
     for (name, metadata) in tokenizer::families() {
         add(name.to_owned(), &metadata);
     }
-    for name in ["llama-bpe", "llama-spm", "phi-3", "qwen2", "gpt-2", "deepseek-llm"] {
+    for name in [
+        "llama-bpe",
+        "llama-spm",
+        "phi-3",
+        "qwen2",
+        "gpt-2",
+        "deepseek-llm",
+    ] {
         if let Some(path) = shared(&format!("vocabs/ggml-vocab-{name}.gguf")) {
             let file = GgufFile::open(&path).expect("a sound vocabulary");
             add(name.to_owned(), &cut_vocabulary(&file.metadata, 300));
         }
     }
-    for text in ["plain text", "a\u{301}\u{fb01}\u{1f600} \u{2581}\t\r\n  x", "It's 1234567 <bos><eos>"] {
-        all.push(("tokenizer", format!("text-{}", text.len()), text.as_bytes().to_vec()));
+    for text in [
+        "plain text",
+        "a\u{301}\u{fb01}\u{1f600} \u{2581}\t\r\n  x",
+        "It's 1234567 <bos><eos>",
+    ] {
+        all.push((
+            "tokenizer",
+            format!("text-{}", text.len()),
+            text.as_bytes().to_vec(),
+        ));
     }
     all
 }
@@ -163,16 +199,41 @@ fn cut_vocabulary(metadata: &Metadata, n: usize) -> Metadata {
 fn templates() -> Vec<Seed> {
     let messages = b"\xFFsystem\xFFBe brief.\xFFuser\xFFHi!";
     let texts = [
-        ("chatml", "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"),
-        ("macro", "{%- macro say(m) -%}{{ m['content'] | trim }}{%- endmacro -%}{{ bos_token }}{% set ns = namespace(n=0) %}{% for m in messages %}{% if loop.index0 % 2 == 0 %}{% set ns.n = ns.n + 1 %}{% continue %}{% endif %}{{ say(m) ~ ns.n }}{% endfor %}"),
-        ("methods", "{{ messages[0].content.split(' ') | join(',') | upper }}{{ 'abc'.replace('b', 'x') }}{{ messages | tojson(indent=2) }}{{ strftime_now('%Y-%m-%d') }}"),
-        ("refusal", "{% if messages | length > 1 %}{{ raise_exception('no: ' ~ messages[1].role) }}{% endif %}"),
-        ("loops", "{% for i in range(1000) %}{% for j in range(1000) %}{{ i * j }}{% endfor %}{% endfor %}"),
-        ("doubling", "{% set ns = namespace(s='x') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}"),
-        ("generation", "{% generation %}{{ eos_token }}{% endgeneration %}{% filter upper %}a{% endfilter %}{{ [1, 2, 3] | map('string') | list }}"),
+        (
+            "chatml",
+            "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+        ),
+        (
+            "macro",
+            "{%- macro say(m) -%}{{ m['content'] | trim }}{%- endmacro -%}{{ bos_token }}{% set ns = namespace(n=0) %}{% for m in messages %}{% if loop.index0 % 2 == 0 %}{% set ns.n = ns.n + 1 %}{% continue %}{% endif %}{{ say(m) ~ ns.n }}{% endfor %}",
+        ),
+        (
+            "methods",
+            "{{ messages[0].content.split(' ') | join(',') | upper }}{{ 'abc'.replace('b', 'x') }}{{ messages | tojson(indent=2) }}{{ strftime_now('%Y-%m-%d') }}",
+        ),
+        (
+            "refusal",
+            "{% if messages | length > 1 %}{{ raise_exception('no: ' ~ messages[1].role) }}{% endif %}",
+        ),
+        (
+            "loops",
+            "{% for i in range(1000) %}{% for j in range(1000) %}{{ i * j }}{% endfor %}{% endfor %}",
+        ),
+        (
+            "doubling",
+            "{% set ns = namespace(s='x') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
+        ),
+        (
+            "generation",
+            "{% generation %}{{ eos_token }}{% endgeneration %}{% filter upper %}a{% endfilter %}{{ [1, 2, 3] | map('string') | list }}",
+        ),
     ];
     let seed = |(name, text): (&str, &str)| {
-        ("chat-template", name.to_owned(), [text.as_bytes(), messages].concat())
+        (
+            "chat-template",
+            name.to_owned(),
+            [text.as_bytes(), messages].concat(),
+        )
     };
     texts.into_iter().map(seed).collect()
 }
@@ -192,7 +253,9 @@ fn types() -> Vec<Seed> {
 
 fn zoo() -> Vec<PathBuf> {
     let folder = shared("models/zoo");
-    let entries = folder.into_iter().flat_map(|f| std::fs::read_dir(f).expect("a folder"));
+    let entries = folder
+        .into_iter()
+        .flat_map(|f| std::fs::read_dir(f).expect("a folder"));
     let mut all: Vec<PathBuf> = entries.map(|e| e.expect("it can be read").path()).collect();
     all.sort();
     all
@@ -200,7 +263,11 @@ fn zoo() -> Vec<PathBuf> {
 
 /// Of a tiny checkpoint: the head of its model, its settings with its header, the files of its tokenizer.
 fn of_checkpoint(dir: &Path) -> Vec<Seed> {
-    let name = dir.file_name().expect("a folder's name").to_string_lossy().into_owned();
+    let name = dir
+        .file_name()
+        .expect("a folder's name")
+        .to_string_lossy()
+        .into_owned();
     let options = Options {
         outtype: "f32".to_owned(),
         ..Options::default()
@@ -218,7 +285,10 @@ fn of_checkpoint(dir: &Path) -> Vec<Seed> {
         all.push(("config", name.clone(), [config, header].concat()));
     }
     if let Some(model) = file("tokenizer.model") {
-        let settings = folders::entry("tokenizer_config.json", &file("tokenizer_config.json").unwrap_or_default());
+        let settings = folders::entry(
+            "tokenizer_config.json",
+            &file("tokenizer_config.json").unwrap_or_default(),
+        );
         let model = folders::entry("tokenizer.model", &model);
         all.push(("vocabulary", name, [settings, model].concat()));
     }
@@ -246,7 +316,11 @@ fn head(file: &GgufFile) -> Vec<u8> {
         {
             *rows = TOKENS;
         }
-        TensorSpec::new(t.name.clone(), Shape::new(&dims).expect("smaller than before"), t.type_id)
+        TensorSpec::new(
+            t.name.clone(),
+            Shape::new(&dims).expect("smaller than before"),
+            t.type_id,
+        )
     });
     bytes(&metadata, specs.collect())
 }

@@ -18,7 +18,7 @@ pub(super) fn chat_template(data: &[u8]) {
     let Ok(template) = ChatTemplate::new(&template, &built_in()[0]) else {
         return;
     };
-    if let Ok(text) = template.render(&messages, parts.len() % 2 == 0, &serde_json::Map::new()) {
+    if let Ok(text) = template.render(&messages, parts.len().is_multiple_of(2), &serde_json::Map::new()) {
         assert!(text.len() <= MOST, "{} bytes", text.len());
     }
 }

@@ -78,7 +78,10 @@ fn bpe() -> Metadata {
     tokens.extend(MERGES.map(|m| m.replace(' ', "")));
     let mut m = common("gpt2", tokens, 1);
     m.set("tokenizer.ggml.pre", Value::String("qwen2".into()));
-    m.set("tokenizer.ggml.merges", Value::from(MERGES.map(str::to_owned).to_vec()));
+    m.set(
+        "tokenizer.ggml.merges",
+        Value::from(MERGES.map(str::to_owned).to_vec()),
+    );
     m
 }
 
@@ -107,11 +110,33 @@ fn common(model: &str, mut tokens: Vec<String>, kind: i32) -> Metadata {
 
 /// A small vocabulary of each family.
 pub(super) fn families() -> Vec<(&'static str, Metadata)> {
-    let pieces = ["<unk>", "\u{2581}", "\u{2581}a", "b", "\u{2581}ab", "c", "1", "h", "e"].map(str::to_owned);
+    let pieces = [
+        "<unk>",
+        "\u{2581}",
+        "\u{2581}a",
+        "b",
+        "\u{2581}ab",
+        "c",
+        "1",
+        "h",
+        "e",
+    ]
+    .map(str::to_owned);
     let scores: Vec<f32> = (0..pieces.len() as i32 + 3).map(|i| -(i as f32)).collect();
     let mut ugm = common("t5", pieces.to_vec(), 1);
     ugm.set("tokenizer.ggml.scores", Value::Array(Array::F32(scores)));
-    let words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\u{2581}hello", "\u{2581}w", "or", "ld", "\u{2581}1"];
+    let words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "\u{2581}hello",
+        "\u{2581}w",
+        "or",
+        "ld",
+        "\u{2581}1",
+    ];
     let wpm = common("bert", words.map(str::to_owned).to_vec(), 1);
     vec![("bpe", bpe()), ("spm", spm()), ("ugm", ugm), ("wpm", wpm)]
 }

@@ -28,7 +28,10 @@ fn inputs_that_were_of_interest_once_are_sound() {
             (target.run)(&bytes);
         }
     }
-    assert!(n_bytes < 2 << 20, "{n_bytes} bytes are more than belongs into a repository");
+    assert!(
+        n_bytes < 2 << 20,
+        "{n_bytes} bytes are more than belongs into a repository"
+    );
 }
 
 /// Each target has a program, and each program a target.

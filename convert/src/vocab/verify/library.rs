@@ -17,7 +17,8 @@ pub(super) fn check(step: &Json) -> Result<(), String> {
         Json::Object(all) => {
             if all.get("type").is_some_and(|kind| kind == "Precompiled") || all.contains_key(TABLE) {
                 let table = all.get(TABLE).and_then(Json::as_str).and_then(base64::decode);
-                let table = table.ok_or_else(|| format!("expected `{TABLE}` in base64, found something else"))?;
+                let table =
+                    table.ok_or_else(|| format!("expected `{TABLE}` in base64, found something else"))?;
                 check_table(&table)?;
             }
             all.values().try_for_each(check)
@@ -31,7 +32,9 @@ pub(super) fn check(step: &Json) -> Result<(), String> {
 /// runtime's `tokenizer/charsmap.rs`.
 pub(super) fn check_table(table: &[u8]) -> Result<(), String> {
     let bad = |what: &str| format!("expected a table of replacements, found {what}");
-    let (n_bytes, rest) = table.split_first_chunk().ok_or_else(|| bad("less than its length"))?;
+    let (n_bytes, rest) = table
+        .split_first_chunk()
+        .ok_or_else(|| bad("less than its length"))?;
     let n_units = u32::from_le_bytes(*n_bytes) as usize / 4;
     if n_units == 0 || n_units > rest.len() / 4 {
         return Err(bad(&format!("{n_units} units in {} bytes", rest.len())));
@@ -82,7 +85,12 @@ mod tests {
             all[at] = unit;
         }
         let all = all.into_iter().flat_map(u32::to_le_bytes);
-        (n as u32 * 4).to_le_bytes().into_iter().chain(all).chain(replacements.iter().copied()).collect()
+        (n as u32 * 4)
+            .to_le_bytes()
+            .into_iter()
+            .chain(all)
+            .chain(replacements.iter().copied())
+            .collect()
     }
 
     /// `a` becomes the replacement at a byte.
@@ -92,7 +100,11 @@ mod tests {
         let unit = |to: usize, from: usize, rest: u32| ((to ^ from) as u32) << 10 | rest;
         table(
             0x300,
-            &[(0, unit(0x100, 0, 0)), (a, unit(0x200, a, 0x100 | u32::from(b'a'))), (0x200, 1 << 31 | value)],
+            &[
+                (0, unit(0x100, 0, 0)),
+                (a, unit(0x200, a, 0x100 | u32::from(b'a'))),
+                (0x200, 1 << 31 | value),
+            ],
             b"x\0",
         )
     }

@@ -26,12 +26,17 @@ pub(super) fn weights() -> Vec<Seed> {
     let shards = [first, second].map(|shard| moved(shard.into_iter().map(|(_, pair)| pair)));
     let names = [1, 2].map(|i| format!("model-0000{i}-of-00002.safetensors"));
     let map = shards.iter().zip(&names).flat_map(|(shard, name)| {
-        shard.keys().map(move |key| (key.clone(), Value::from(name.as_str())))
+        shard
+            .keys()
+            .map(move |key| (key.clone(), Value::from(name.as_str())))
     });
     let index = json!({"metadata": {"total_size": 0}, "weight_map": map.collect::<Map<_, _>>()}).to_string();
     let headers = names.map(|n| format!("{n}.header"));
     let shards = shards.map(|shard| Value::Object(shard).to_string());
-    let two = [(&*headers[0], shards[0].clone()), (&*headers[1], shards[1].clone())];
+    let two = [
+        (&*headers[0], shards[0].clone()),
+        (&*headers[1], shards[1].clone()),
+    ];
     let indexed = [&two[..], &[(INDEX, index)]].concat();
     let seed = |name: &str, files: &[(&str, String)]| ("safetensors", name.to_owned(), folder(files));
     let mut all = vec![
@@ -42,7 +47,10 @@ pub(super) fn weights() -> Vec<Seed> {
     all.extend(forms().into_iter().map(|(name, settings, parts)| {
         let files = [
             ("config.json", with_settings(settings)),
-            ("model.safetensors.header", Value::Object(quantized(&parts)).to_string()),
+            (
+                "model.safetensors.header",
+                Value::Object(quantized(&parts)).to_string(),
+            ),
         ];
         seed(name, &files)
     }));
@@ -82,12 +90,21 @@ fn forms() -> Vec<(&'static str, Value, Vec<FormPart>)> {
         (
             "gptq",
             json!({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": false, "sym": true}),
-            vec![words("qweight", 4, 32), words("qzeros", 1, 4), halves("scales", 1, 32), ("g_idx", "I32", vec![32], 128)],
+            vec![
+                words("qweight", 4, 32),
+                words("qzeros", 1, 4),
+                halves("scales", 1, 32),
+                ("g_idx", "I32", vec![32], 128),
+            ],
         ),
         (
             "awq",
             json!({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": true}),
-            vec![words("qweight", 32, 4), words("qzeros", 1, 4), halves("scales", 1, 32)],
+            vec![
+                words("qweight", 32, 4),
+                words("qzeros", 1, 4),
+                halves("scales", 1, 32),
+            ],
         ),
         (
             "packed",
@@ -112,7 +129,10 @@ fn forms() -> Vec<(&'static str, Value, Vec<FormPart>)> {
         (
             "mxfp4",
             json!({"quant_method": "mxfp4"}),
-            vec![bytes("weight_blocks", "U8", 32, 16), bytes("weight_scales", "U8", 32, 1)],
+            vec![
+                bytes("weight_blocks", "U8", 32, 16),
+                bytes("weight_scales", "U8", 32, 1),
+            ],
         ),
     ]
 }
@@ -130,7 +150,10 @@ fn quantized(parts: &[FormPart]) -> Map<String, Value> {
     let header: Map<String, Value> = serde_json::from_str(&checkpoint::header()).expect("JSON");
     let stem = MATRIX.strip_suffix("weight").expect("a weight");
     let parts = parts.iter().map(|(suffix, dtype, shape, n)| {
-        (format!("{stem}{suffix}"), json!({"dtype": dtype, "shape": shape, "data_offsets": [0, n]}))
+        (
+            format!("{stem}{suffix}"),
+            json!({"dtype": dtype, "shape": shape, "data_offsets": [0, n]}),
+        )
     });
     moved(header.into_iter().filter(|(name, _)| name != MATRIX).chain(parts))
 }
@@ -166,16 +189,57 @@ pub(super) fn tokenizers() -> Vec<Seed> {
         "chat_template": [{"name": "default", "template": "{{ messages[0].content }}"}, {"name": "tool_use", "template": "x"}],
         "added_tokens_decoder": {"256": {"content": "<bos>", "special": true}}
     });
-    let ranks: String = ["IQ==", "Ig==", "Iw==", "ISI="].iter().zip(0..).map(|(t, i)| format!("{t} {i}\n")).collect();
-    let letters: Map<String, Value> = tokenizer::letters().into_iter().zip((0..).map(Value::from)).collect();
+    let ranks = "IQ== 0\nIg== 1\nIw== 2\nISI= 3\n".to_owned();
+    let letters: Map<String, Value> = tokenizer::letters()
+        .into_iter()
+        .zip((0..).map(Value::from))
+        .collect();
     let qwen = json!({"tokenizer_class": "Qwen2Tokenizer"});
     let files: [(&str, &[(&str, String)]); 6] = [
-        ("bytes", &[("tokenizer.json", checkpoint::tokenizer_json()), ("tokenizer_config.json", config.to_string())]),
-        ("spm", &[("tokenizer.json", spm.to_string()), ("chat_template.jinja", "{{ bos_token }}".to_owned())]),
+        (
+            "bytes",
+            &[
+                ("tokenizer.json", checkpoint::tokenizer_json()),
+                ("tokenizer_config.json", config.to_string()),
+            ],
+        ),
+        (
+            "spm",
+            &[
+                ("tokenizer.json", spm.to_string()),
+                ("chat_template.jinja", "{{ bos_token }}".to_owned()),
+            ],
+        ),
         ("unigram", &[("tokenizer.json", t5.to_string())]),
-        ("word-piece", &[("tokenizer.json", bert.to_string()), ("tokenizer_config.json", json!({"cls_token": "[CLS]"}).to_string())]),
-        ("ranks", &[("tiktoken.model", ranks), ("tokenizer_config.json", json!({"tokenizer_class": "TikTokenTokenizer"}).to_string())]),
-        ("lists", &[("vocab.json", Value::Object(letters).to_string()), ("merges.txt", "#version: 0.2\nh e\n".to_owned()), ("added_tokens.json", json!({"<x>": 257}).to_string()), ("tokenizer_config.json", qwen.to_string())]),
+        (
+            "word-piece",
+            &[
+                ("tokenizer.json", bert.to_string()),
+                ("tokenizer_config.json", json!({"cls_token": "[CLS]"}).to_string()),
+            ],
+        ),
+        (
+            "ranks",
+            &[
+                ("tiktoken.model", ranks),
+                (
+                    "tokenizer_config.json",
+                    json!({"tokenizer_class": "TikTokenTokenizer"}).to_string(),
+                ),
+            ],
+        ),
+        (
+            "lists",
+            &[
+                ("vocab.json", Value::Object(letters).to_string()),
+                ("merges.txt", "#version: 0.2\nh e\n".to_owned()),
+                ("added_tokens.json", json!({"<x>": 257}).to_string()),
+                ("tokenizer_config.json", qwen.to_string()),
+            ],
+        ),
     ];
-    files.into_iter().map(|(name, files)| ("vocabulary", name.to_owned(), folder(files))).collect()
+    files
+        .into_iter()
+        .map(|(name, files)| ("vocabulary", name.to_owned(), folder(files)))
+        .collect()
 }
