@@ -71,7 +71,7 @@ impl Index {
     }
 
     /// As [`Index::open`], from any source.
-    pub(crate) fn from_source(source: Arc<dyn Source>) -> Result<Self> {
+    pub fn from_source(source: Arc<dyn Source>) -> Result<Self> {
         let mut this = if is_gguf(&*source)? {
             gguf_form::index(source)?
         } else {

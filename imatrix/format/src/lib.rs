@@ -37,6 +37,7 @@ pub mod stats;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use gguf::source::Source;
 
@@ -157,7 +158,11 @@ pub struct Imatrix {
 impl Imatrix {
     /// Reads either form.
     pub fn read(path: &Path) -> Result<Self> {
-        let source = gguf::source::open(path)?;
+        Self::from_source(gguf::source::open(path)?)
+    }
+
+    /// As [`Imatrix::read`], from any source.
+    pub fn from_source(source: Arc<dyn Source>) -> Result<Self> {
         if is_gguf(&*source)? {
             gguf_form::read(source)
         } else {

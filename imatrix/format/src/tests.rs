@@ -12,13 +12,7 @@ fn golden(form: &str) -> PathBuf {
 }
 
 fn parse(name: &str, bytes: Vec<u8>) -> Result<Imatrix, String> {
-    let source = gguf::source::bytes(PathBuf::from(name), bytes);
-    let is_gguf = source.bytes().is_some_and(|b| b.starts_with(b"GGUF"));
-    let parsed = if is_gguf {
-        gguf_form::read(source)
-    } else {
-        legacy::read(&*source)
-    };
+    let parsed = Imatrix::from_source(gguf::source::bytes(PathBuf::from(name), bytes));
     parsed.map_err(|e| e.to_string())
 }
 

@@ -198,8 +198,12 @@ pub(super) struct BaseFile {
 impl BaseFile {
     /// Opens and checks a file against the vocabulary of the model.
     pub(super) fn open(path: &Path, n_vocab: usize) -> gguf_cli::Result<Self> {
-        let source = source::open(path)?;
-        let bad = |what: String| Failure::Input(format!("`{}`: {what}", path.display()));
+        Self::from_source(source::open(path)?, n_vocab)
+    }
+
+    /// The same from any source.
+    pub(super) fn from_source(source: Arc<dyn Source>, n_vocab: usize) -> gguf_cli::Result<Self> {
+        let bad = |what: String| Failure::Input(format!("`{}`: {what}", source.path().display()));
         let mut head = [0; HEAD as usize];
         if source.len() < HEAD {
             return Err(bad(format!(

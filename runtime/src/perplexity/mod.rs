@@ -13,6 +13,7 @@ mod base;
 mod compact;
 mod kl;
 mod locate;
+mod probe;
 mod report;
 mod rows;
 mod run;
@@ -22,6 +23,9 @@ mod tally;
 mod tasks;
 mod texts;
 mod view;
+
+#[doc(hidden)]
+pub use probe::read_base;
 
 /// The program.
 pub fn main() -> std::process::ExitCode {

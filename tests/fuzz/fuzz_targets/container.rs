@@ -1,5 +1,3 @@
-//! Parse, check, write again, parse again, compare.
-
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| suite_tests::fuzz::container(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| suite_tests::fuzz::run("container", data));

@@ -5,6 +5,7 @@
 //! front of words of bytes, rules for blanks in front of text, added tokens that take the blanks beside them). Ids
 //! that then agree are no mistake of the conversion: they are counted in a note. All others are an error.
 
+mod library;
 mod ranks;
 mod source;
 mod strings;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use foldhash::{HashMap, HashMapExt};
 use gguf_models::vocab::PreTokenizer;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use tokenizers::models::bpe::BPE;
 use tokenizers::models::unigram::Unigram;
 use tokenizers::{AddedToken as HfToken, ModelWrapper, Tokenizer};
@@ -81,13 +81,19 @@ impl SourceTokenizer {
     fn build_json(&self) -> Result<Built> {
         /// The ids as the file has them: the library gives its own where they leave holes.
         #[derive(serde::Deserialize)]
-        struct Added {
+        struct Parts {
             #[serde(default)]
             added_tokens: Vec<AddedToken>,
+            #[serde(default)]
+            normalizer: Json,
         }
-        let added: Added = read_json(&self.path)?;
-        let tokenizer = Tokenizer::from_bytes(read_bytes(&self.path)?).map_err(|e| self.wrong(e))?;
-        Ok(Built::library(tokenizer, added.added_tokens))
+        let parts: Parts = read_json(&self.path)?;
+        super::library::check(&parts.normalizer).map_err(|e| self.wrong(e))?;
+        let mut tokenizer = Tokenizer::from_bytes(read_bytes(&self.path)?).map_err(|e| self.wrong(e))?;
+        // Whole texts are compared; and a file could ask for any length.
+        tokenizer.with_truncation(None).map_err(|e| self.wrong(e))?;
+        tokenizer.with_padding(None);
+        Ok(Built::library(tokenizer, parts.added_tokens))
     }
 
     fn build_sentence_piece(&self) -> Result<Built> {
@@ -121,6 +127,7 @@ impl SourceTokenizer {
         let blank = BLANK_TEXT;
         let mut normalizers = Vec::new();
         if !model.charsmap.is_empty() {
+            super::library::check_table(&model.charsmap).map_err(|e| self.wrong(e))?;
             // The library takes the table as base64 only.
             normalizers.push(json!({"type": "Precompiled", "precompiled_charsmap": encode(&model.charsmap)}));
         }

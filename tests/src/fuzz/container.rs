@@ -1,5 +1,4 @@
-//! The bodies of the fuzz targets in `tests/fuzz`. The corpora there are also given to them by `tests/corpus.rs`, so
-//! that every input that was ever of interest stays tested.
+//! GGUF files, alone and in split sets.
 
 use std::path::PathBuf;
 
@@ -7,7 +6,7 @@ use gguf::split::{self, Limits};
 use gguf::{GgufFile, Layout, TensorSpec, Writer, source, validate};
 
 /// Parses any bytes. What is sound must survive being written and parsed again, and being split and merged.
-pub fn container(data: &[u8]) {
+pub(super) fn container(data: &[u8]) {
     let Ok(file) = parse(data.to_vec()) else {
         return;
     };
@@ -32,7 +31,52 @@ pub fn container(data: &[u8]) {
     split_and_merge(&again);
 }
 
-fn parse(data: Vec<u8>) -> gguf::Result<GgufFile> {
+/// Parses any bytes as the shards of a set: each begins where the magic number stands. What is sound must survive being
+/// merged and split again.
+pub(super) fn split_set(data: &[u8]) {
+    let shards = shards(data);
+    let sources = || {
+        let numbered = shards.iter().enumerate();
+        let named =
+            numbered.map(|(i, bytes)| source::bytes(format!("shard-{i}.gguf").into(), bytes.to_vec()));
+        named.collect()
+    };
+    let Ok(set) = GgufFile::from_sources(sources()) else {
+        return;
+    };
+    validate::layout(&set);
+    validate::metadata(&set);
+    if set.require_sound().is_err() {
+        return;
+    }
+    for tensor in &set.tensors {
+        let bytes = set.tensor_bytes(tensor).expect("the set is sound");
+        assert_eq!(bytes.len() as u64, tensor.n_bytes);
+    }
+    let Ok(merged) = split::merged(&set) else {
+        return;
+    };
+    let whole = parse(write(&set, &merged)).expect("what was merged can be read");
+    whole.require_sound().expect("what was merged is sound");
+    same_tensors(&set, &whole);
+    split_and_merge(&whole);
+}
+
+/// The bytes from each magic number up to the next.
+fn shards(data: &[u8]) -> Vec<&[u8]> {
+    /// More only cost time.
+    const MOST: usize = 8;
+    let starts = data.windows(4).enumerate().filter(|(_, w)| w == b"GGUF");
+    let mut ends: Vec<usize> = starts.map(|(at, _)| at).filter(|&at| at > 0).take(MOST).collect();
+    ends.push(data.len());
+    let mut from = 0;
+    let cut = ends
+        .into_iter()
+        .map(|to| &data[std::mem::replace(&mut from, to)..to]);
+    cut.collect()
+}
+
+pub(super) fn parse(data: Vec<u8>) -> gguf::Result<GgufFile> {
     GgufFile::from_source(source::bytes(PathBuf::from("fuzz.gguf"), data))
 }
 

@@ -1,0 +1,79 @@
+//! The bodies of the fuzz targets in `tests/fuzz`. Each takes any bytes and panics where something is wrong with what the
+//! suite makes of them. The corpora there are also given to them by `tests/tests/suite/corpus.rs`, so that every input
+//! that was ever of interest stays tested.
+//!
+//! Beside panics the fuzzer finds what takes too long, what takes more memory than the limits that `tests/fuzz/run` gives
+//! it, and what the address sanitizer reports.
+
+mod base;
+mod blocks;
+mod checkpoint;
+mod container;
+mod folder;
+mod imatrix;
+mod kernels;
+mod model;
+pub mod seeds;
+mod template;
+mod tokenizer;
+
+/// A fuzz target.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name: that of its program and of its folder in `tests/fuzz/corpus`.
+    pub name: &'static str,
+    /// The body.
+    pub run: fn(&[u8]),
+    /// Bytes of the longest input that the fuzzer makes.
+    pub max_len: usize,
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    target("container", container::container, 4096),
+    target("split-set", container::split_set, 4096),
+    target("imatrix", imatrix::imatrix, 4096),
+    target("base-file", base::base_file, 4096),
+    target("safetensors", checkpoint::safetensors, 16384),
+    target("config", checkpoint::config, 24576),
+    target("vocabulary", checkpoint::vocabulary, 16384),
+    target("tokenizer", tokenizer::tokenizer, 8192),
+    target("chat-template", template::chat_template, 4096),
+    target("blocks", blocks::blocks, 2048),
+    target("kernels", kernels::kernels, 4096),
+    target("model", model::model, 16384),
+    target("state", model::state, 20480),
+];
+
+const fn target(name: &'static str, run: fn(&[u8]), max_len: usize) -> Target {
+    Target { name, run, max_len }
+}
+
+/// Runs a target by its name.
+///
+/// # Panics
+/// If there is none of this name, and where the target finds something.
+pub fn run(name: &str, data: &[u8]) {
+    let found = TARGETS.iter().find(|t| t.name == name);
+    (found.expect("a target of this name").run)(data);
+}
+
+/// `n` bytes of the input, which begins again where it ends; zeros if it is empty.
+fn cycled(data: &[u8], n: usize) -> Vec<u8> {
+    if data.is_empty() {
+        return vec![0; n];
+    }
+    data.iter().copied().cycle().take(n).collect()
+}
+
+/// `n` floats of the bits of the input.
+fn floats(data: &[u8], n: usize) -> Vec<f32> {
+    let bytes = cycled(data, n * 4);
+    let words = bytes.as_chunks::<4>().0.iter();
+    words.map(|&w| f32::from_le_bytes(w)).collect()
+}
+
+/// Equal, or both NaN: which NaN an operation gives is not defined.
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+}
