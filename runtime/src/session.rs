@@ -211,11 +211,13 @@ impl<'m> Session<'m> {
         }
         let plan = Self::plan(model, &settings)?;
         let refuse = || {
-            let gib = (plan.kv.saturating_add(plan.scratch)) as f64 / f64::from(1 << 30);
+            let needed = gguf_cli::human_bytes(plan.kv.saturating_add(plan.scratch));
+            let limited = gguf_cli::AddressSpace::now()
+                .map_or("", |_| " or raise the limit of the address space (`ulimit -v`)");
+            let (n_seq, n_ctx) = (settings.n_seq, settings.n_ctx);
             Error::Settings(
                 format!(
-                    "no memory for {} sequences of {} tokens: {gib:.1} GiB needed; ask for a shorter context",
-                    settings.n_seq, settings.n_ctx
+                    "no memory for {n_seq} sequences of {n_ctx} tokens: {needed} needed; ask for a shorter context{limited}"
                 )
                 .into(),
             )

@@ -37,8 +37,8 @@ use crate::tile::{MAX_COLS, Panel, ROWS};
 /// Loads eight bytes.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-pub(crate) fn load8(bytes: &[u8; 8]) -> __m128i {
-    _mm_cvtsi64_si128(i64::from_le_bytes(*bytes))
+pub(crate) fn load8(bytes: [u8; 8]) -> __m128i {
+    _mm_cvtsi64_si128(i64::from_le_bytes(bytes))
 }
 
 /// Loads 16 bytes.

@@ -15,7 +15,7 @@ pub fn available_memory() -> Option<u64> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let free = mem_available(&read("/proc/meminfo")?)?;
     let group = read("/proc/self/cgroup").and_then(|groups| group_limit(&groups, Path::new(GROUPS)));
-    let own = AddressSpace::now().map(|space| space.left());
+    let own = AddressSpace::now().map(AddressSpace::left);
     Some(free.min(group.unwrap_or(free)).min(own.unwrap_or(free)))
 }
 

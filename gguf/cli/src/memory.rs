@@ -158,6 +158,7 @@ pub(crate) fn prepare() -> Result<()> {
 /// Uses the stack once: it grows when it is used, and where addresses have run out by then, that is the end of the
 /// program without a word.
 #[inline(never)]
+#[expect(clippy::large_stack_arrays, reason = "it is the stack that is to be used")]
 fn grow_stack() {
     let room = [0_u8; STACK];
     std::hint::black_box(&room);

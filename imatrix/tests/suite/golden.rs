@@ -153,7 +153,8 @@ fn the_estimate_comes_even_if_the_matrix_cannot_be_written() {
     let mut first = [0; 3];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
     assert_eq!(&first, b"[1]");
-    std::fs::remove_dir(&folder).unwrap();
+    // With the file that is to become the matrix.
+    std::fs::remove_dir_all(&folder).unwrap();
     let done = child.wait_with_output().unwrap();
     let (data, talk) = (
         String::from_utf8(done.stdout).unwrap(),

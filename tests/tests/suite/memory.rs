@@ -90,7 +90,7 @@ fn checkpoint(folder: &Path) {
     let text = std::fs::read(from.join("config.json")).expect("a config");
     let mut config: Value = serde_json::from_slice(&text).expect("JSON");
     config["num_hidden_layers"] = N_LAYERS.into();
-    let mut out = File::create(folder.join("config.json")).expect("a file");
+    let mut out = File::create_new(folder.join("config.json")).expect("a file");
     out.write_all(config.to_string().as_bytes()).expect("room");
 
     let mut header = Map::new();
@@ -123,7 +123,7 @@ fn checkpoint(folder: &Path) {
         }
     }
     let header = Value::Object(header).to_string();
-    let mut out = BufWriter::new(File::create(folder.join("model.safetensors")).expect("a file"));
+    let mut out = BufWriter::new(File::create_new(folder.join("model.safetensors")).expect("a file"));
     let n = (header.len() as u64).to_le_bytes();
     let parts = [&n[..], header.as_bytes()];
     let all = parts.into_iter().chain(places.iter().map(Vec::as_slice));
@@ -211,7 +211,7 @@ fn files_of_ten_times_the_memory_take_no_more() {
     w.same_bytes(
         "gguf-imatrix",
         &format!("{matrix} -m @checkpoint"),
-        "imatrix.gguf",
+        "of-checkpoint.gguf",
     );
     w.same_bytes(
         "gguf-quantize",
@@ -343,9 +343,9 @@ fn refuses(name: &str, args: &[&str], place: &str) {
     assert!(!talk.contains("panicked"), "{place}: {talk}");
 }
 
+#[expect(clippy::disallowed_methods, reason = "an input of the test")]
 fn put(path: &str, bytes: &[u8]) {
-    let mut file = File::create(path).expect("a file");
-    file.write_all(bytes).expect("room on the disk");
+    std::fs::write(path, bytes).expect("room on the disk");
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn counts_that_the_file_does_not_back_take_no_memory() {
     // Counts of an importance matrix of the old form.
     let max = i32::MAX.to_le_bytes();
     let one = 1_i32.to_le_bytes();
-    let name = [&one[..], &[b'a']].concat();
+    let name = [&one[..], b"a"].concat();
     for (place, bytes) in [
         ("entries", max.to_vec()),
         ("length of a name", [one, max].concat()),

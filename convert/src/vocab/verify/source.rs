@@ -223,7 +223,7 @@ pub(super) enum Engine {
     Library {
         tokenizer: Box<Tokenizer>,
         /// Ids that the library gives otherwise than the file.
-        renamed: HashMap<u32, u32>,
+        renamed: HashMap<String, u32>,
     },
 }
 
@@ -232,10 +232,9 @@ impl Built {
         let mut renamed = HashMap::new();
         for token in &added {
             let id = tokenizer.token_to_id(&token.content);
-            renamed.extend(
-                id.filter(|&id| u64::from(id) != token.id)
-                    .map(|id| (id, token.id as u32)),
-            );
+            if id.is_some_and(|id| u64::from(id) != token.id) {
+                renamed.insert(token.content.clone(), token.id as u32);
+            }
         }
         Self {
             added,
@@ -255,8 +254,11 @@ impl Built {
                     let object = format!("source tokenizer on `{}`", text.escape_debug());
                     Error::mismatch(object, "ids", e)
                 })?;
-                let ids = encoding.get_ids().iter();
-                Ok(ids.map(|id| renamed.get(id).copied().unwrap_or(*id)).collect())
+                // By their text: the library's own number can be that of another token behind the holes.
+                let tokens = encoding.get_ids().iter().zip(encoding.get_tokens());
+                Ok(tokens
+                    .map(|(id, text)| renamed.get(text).copied().unwrap_or(*id))
+                    .collect())
             }
         }
     }

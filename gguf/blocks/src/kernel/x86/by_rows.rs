@@ -198,7 +198,7 @@ impl<B: IntBlock, const DOT: bool> Target<'_, B, DOT> {
         let x: &[[i8; GROUP]; 4] = self.x[group..].first_chunk().expect("the block has the groups");
         let row = |r: usize| values(load_each(pieces(rows[r])));
         let scales = |p: usize| {
-            let [a, b] = [0, 1].map(|i| load8(scales(rows[2 * p + i])));
+            let [a, b] = [0, 1].map(|i| load8(*scales(rows[2 * p + i])));
             _mm256_broadcastsi128_si256(_mm_unpacklo_epi8(a, b))
         };
         // Groups whose bits lie in the same bytes, where there are such.
