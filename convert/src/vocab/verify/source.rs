@@ -250,10 +250,19 @@ impl Built {
         match &self.engine {
             Engine::Ranks(ranks) => ranks.encode(text),
             Engine::Library { tokenizer, renamed } => {
-                let encoding = tokenizer.encode_fast(text, false).map_err(|e| {
+                // The fast way does not tell the texts of tokens.
+                let encoding = if renamed.is_empty() {
+                    tokenizer.encode_fast(text, false)
+                } else {
+                    tokenizer.encode(text, false)
+                };
+                let encoding = encoding.map_err(|e| {
                     let object = format!("source tokenizer on `{}`", text.escape_debug());
                     Error::mismatch(object, "ids", e)
                 })?;
+                if renamed.is_empty() {
+                    return Ok(encoding.get_ids().to_vec());
+                }
                 // By their text: the library's own number can be that of another token behind the holes.
                 let tokens = encoding.get_ids().iter().zip(encoding.get_tokens());
                 Ok(tokens
