@@ -87,6 +87,8 @@ pub(super) struct Plan {
     pub(super) compute: Compute,
     pub(super) repetitions: u32,
     pub(super) warmup: bool,
+    /// Whether a repetition waits for a line.
+    pub(super) in_turn: bool,
     /// The step of a sweep.
     pub(super) sweep: Option<usize>,
 }
@@ -133,6 +135,7 @@ impl Plan {
             compute: args.compute,
             repetitions: args.repetitions(),
             warmup: !args.no_warmup,
+            in_turn: args.in_turn,
             sweep,
         };
         plan.check_size()?;

@@ -103,7 +103,6 @@ pub(super) struct Results {
     pub(super) bandwidths: Vec<Bandwidth>,
     pub(super) measured: Vec<Measured>,
     pub(super) n_cores: usize,
-    pub(super) repetitions: u32,
     /// The step of a sweep.
     pub(super) sweep: Option<usize>,
     /// What was asked for; the same for all tests.
@@ -116,19 +115,24 @@ pub(super) struct Results {
 
 impl Results {
     /// At the start of a run.
-    pub(super) fn new(repetitions: u32, sweep: Option<usize>, placement: Placement) -> Self {
+    pub(super) fn new(sweep: Option<usize>, placement: Placement) -> Self {
         let (load, n_cores) = (load::load_average(), load::n_cores());
         Self {
             models: Vec::new(),
             bandwidths: Vec::new(),
             measured: Vec::new(),
             n_cores,
-            repetitions,
             sweep,
             placement,
             load: [load, None],
             contended: load::busy_at_start(load, n_cores).into_iter().collect(),
         }
+    }
+
+    /// Repetitions that each test has at least.
+    pub(super) fn repetitions(&self) -> usize {
+        let all = self.measured.iter().map(|m| m.seconds.len());
+        all.min().unwrap_or(0)
     }
 
     /// At the end of a run: what is to be said of all of it.

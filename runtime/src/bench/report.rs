@@ -311,7 +311,7 @@ impl Results {
 
 /// What is to be said beside the table.
 fn notes(results: &Results) -> Vec<String> {
-    let (_, level) = stats::rank(results.repetitions as usize);
+    let (_, level) = stats::rank(results.repetitions());
     let few = if level < LEVEL {
         ", which more repetitions would make one of 95 %"
     } else {
@@ -319,7 +319,7 @@ fn notes(results: &Results) -> Vec<String> {
     };
     let mut lines = vec![format!(
         "t/s: median of {}; CI: {:.1} % confidence interval of the median{few}",
-        gguf_cli::count(u64::from(results.repetitions), "repetition"),
+        gguf_cli::count(results.repetitions() as u64, "repetition"),
         level * 100.0
     )];
     for b in &results.bandwidths {

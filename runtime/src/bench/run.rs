@@ -8,6 +8,7 @@ use gguf_cli::{Failure, Result, file_name, say, warn};
 use super::args::Args;
 use super::bandwidth::{self, Bandwidth};
 use super::cold::{self, Start};
+use super::in_turn::{self, Turn};
 use super::load::{self, Watch};
 use super::plan::{Config, Plan, Test};
 use super::plot::Plot;
@@ -42,7 +43,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         plan: &plan,
         pools: &pools,
         watch: Watch::start(),
-        results: Results::new(plan.repetitions, plan.sweep, args.placement.placement()),
+        results: Results::new(plan.sweep, args.placement.placement()),
         output: Output::new(args.format()),
     };
     let results = bench.run()?;
@@ -160,10 +161,12 @@ impl Bench<'_> {
     /// All tests of all numbers of threads with one session.
     fn session(&mut self, session: &mut Session<'_>, (n_batch, n_ubatch): (usize, usize)) -> Result<()> {
         let pools = self.pools;
+        let settings = *session.settings();
+        // One for all numbers of threads: the context is theirs, too.
+        let mut runner = Runner::new(session, n_batch);
         for pool in pools {
             let n_threads = pool.n_batch();
             self.bandwidth(pool);
-            let settings = *session.settings();
             let config = Config {
                 n_threads,
                 n_batch,
@@ -171,7 +174,6 @@ impl Bench<'_> {
                 type_k: settings.type_k,
                 type_v: settings.type_v,
             };
-            let mut runner = Runner::new(session, n_batch);
             for test in &self.plan.tests {
                 let mut measured = pool.enter(|| measure(&mut runner, self.plan, config, *test))?;
                 measured.model = self.results.models.len() - 1;
@@ -241,13 +243,20 @@ fn measure(
     // with.
     let mut series = repetitions as u64 * u64::from(runs);
     let mut seconds = Vec::with_capacity(repetitions);
-    for _ in 0..repetitions {
+    for done in 0..repetitions {
+        if plan.in_turn && in_turn::wait(&test, done)? == Turn::Next {
+            break;
+        }
         let mut sum = 0.0;
         for _ in 0..runs {
             series -= 1;
             sum += runner.once(&test, series)?;
         }
-        seconds.push(sum / f64::from(runs));
+        let mean = sum / f64::from(runs);
+        seconds.push(mean);
+        if plan.in_turn {
+            in_turn::tell(&test, done, mean);
+        }
     }
     Ok(Measured {
         model: 0,

@@ -1,5 +1,6 @@
 //! `gguf-bench` as a user runs it, on a small random model.
 
+use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use crate::cli::{Work, error, ok};
@@ -72,6 +73,40 @@ fn tests_are_named_and_summed_up() {
     }
     assert_eq!(tests(&object)[0]["n_threads"], 2);
     assert!(object["cores"].as_u64().unwrap() > 0);
+}
+
+/// What the program does with these lines on standard input.
+fn in_turn(work: &Work, line: &str, input: &str) -> Output {
+    let args = format!("-m tiny.gguf -q -t 2 --no-bandwidth --json --in-turn {line}");
+    let mut child = Command::new(BENCH)
+        .current_dir(work.folder.path())
+        .args(args.split_whitespace())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that does not read all of it has ended.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn repetitions_wait_for_lines() {
+    let work = Work::new(&Tiny::new());
+    let out = in_turn(&work, "-p 4 -n 2 -d 3 -r 3", "\n\nnext\n\n\n\n");
+    let talk = String::from_utf8(out.stderr.clone()).unwrap();
+    let told: Vec<&str> = talk.lines().filter(|l| l.contains("repetition ")).collect();
+    assert_eq!(told.len(), 5, "{talk}");
+    assert!(told[1].contains("repetition 2 of pp4 @ d3: "), "{talk}");
+    let object: Value = serde_json::from_str(&ok(&out)).unwrap();
+    let counts: Vec<_> = tests(&object)
+        .iter()
+        .map(|t| t["samples_ts"].as_array().unwrap().len())
+        .collect();
+    assert_eq!(counts, [2, 3]);
+    let e = error(&in_turn(&work, "-p 4 -n 2", "\n"), 2);
+    assert!(e.contains("before repetition 2 of `pp4`: it has ended"), "{e}");
 }
 
 #[test]

@@ -13,9 +13,11 @@ import csv
 import datetime
 import fnmatch
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -26,7 +28,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHAPES = ["big", "dense", "mla"]
 TYPES = ["Q4_K_M", "Q8_0", "Q4_0", "Q6_K", "IQ4_XS", "Q2_K", "F16"]
-CASES = [(2, 0), (1, 0), (2, 4096), (1, 4096)]
+THREADS = [2, 1]
+DEPTHS = [0, 4096]
 N_PROMPT, N_GEN = 256, 32
 TESTS = {"pp": N_PROMPT, "tg": N_GEN}
 # Cores that all other processes may use on average while a program is measured.
@@ -67,57 +70,30 @@ class Quiet:
         return others
 
 
-def children():
-    t = os.times()
-    return t.children_user + t.children_system
+def seconds_of(process):
+    """Seconds of all processors that a process has used."""
+    with open(f"/proc/{process.pid}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) * TICK
 
 
-class Ours:
-    """gguf-bench, which starts anew each time: a short prompt ahead brings threads up and pages in."""
+class Program:
+    """A program that measures once for each line that it gets, and waits in between."""
 
-    def __init__(self, bench, path, threads, depth):
-        self.command = [bench, "-m", path, "-p", f"16,{N_PROMPT}", "-n", str(N_GEN), "-t", str(threads), "-d", str(depth),
-                        "-r", "1", "-q", "-o", "csv", "--no-bandwidth", "--no-warmup"]
+    def __init__(self, command, **pipes):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, **pipes)
 
-    def turn(self):
-        quiet = Quiet(children)
-        done = subprocess.run(self.command, stdout=subprocess.PIPE, text=True, timeout=900, check=True)
-        others = quiet.check()
-        rows = {r["test"].split()[0]: float(r["median_ts"]) for r in csv.DictReader(done.stdout.splitlines())}
-        return {test: rows[f"{test}{n}"] for test, n in TESTS.items()}, others
-
-
-class Peer:
-    """The peer, which loads a model once, keeps the context and sleeps while ours runs."""
-
-    def __init__(self, path, threads, depth):
-        command = [sys.executable, os.path.join(HERE, "peer_server.py"), path, str(threads), str(depth + 512)]
-        self.depth = depth
-        self.messages = tempfile.TemporaryFile("w+", errors="replace")
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.messages, text=True)
-        # Threads up, pages in, context made.
-        self.ask("pp", 16)
-
-    def ask(self, test, n):
-        # What ends the peer shows in the answer.
+    def say(self, line):
+        # What ends a program shows in its answer.
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(f"{test} {self.depth} {n}\n")
+            self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            self.messages.seek(0)
-            raise LeftOut(f"the peer ended with status {self.process.wait()}: {self.messages.read()[-500:]}")
-        return json.loads(answer)["speed"]
 
-    def seconds(self):
-        with open(f"/proc/{self.process.pid}/stat") as f:
-            fields = f.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) * TICK
-
-    def turn(self):
-        quiet = Quiet(self.seconds)
-        speeds = {test: self.ask(test, n) for test, n in TESTS.items()}
-        return speeds, quiet.check()
+    def turn(self, test):
+        """Tokens per second, and what others used meanwhile."""
+        quiet = Quiet(lambda: seconds_of(self.process))
+        speed = self.ask(test)
+        return speed, quiet.check()
 
     def end(self):
         with contextlib.suppress(BrokenPipeError):
@@ -125,12 +101,53 @@ class Peer:
         self.process.wait()
 
 
-def turns(ours, peer, n):
+class Ours(Program):
+    """gguf-bench: the tests in their order, for each number of threads, with one context for all."""
+
+    def __init__(self, bench, path, threads, depth):
+        super().__init__([bench, "-m", path, "-p", str(N_PROMPT), "-n", str(N_GEN), "-t", ",".join(map(str, threads)), "-d",
+                          str(depth), "-r", "1000", "-o", "csv", "--in-turn", "--no-bandwidth", "--no-warmup"],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def ask(self, test):
+        self.say("")
+        said = ""
+        for line in self.process.stderr:
+            said = line
+            if found := re.search(rf"repetition \d+ of {test}.*: ([0-9.]+) tokens/s", line):
+                return float(found.group(1))
+        raise LeftOut(f"gguf-bench ended with status {self.process.wait()}: {said.strip()}")
+
+    def next(self):
+        self.say("next")
+
+
+class Peer(Program):
+    """The peer, for one number of threads. The context is the one of CONTEXT, made there if it is not there yet."""
+
+    def __init__(self, path, threads, depth, context):
+        # What it says is of interest only where it ends.
+        self.messages = tempfile.TemporaryFile("w+", errors="replace")
+        super().__init__([sys.executable, os.path.join(HERE, "peer_server.py"), path, str(threads), str(depth), context],
+                         stdout=subprocess.PIPE, stderr=self.messages)
+
+    def ask(self, test):
+        self.say(f"{test} {TESTS[test]}")
+        answer = self.process.stdout.readline()
+        if not answer:
+            self.messages.seek(0)
+            raise LeftOut(f"the peer ended with status {self.process.wait()}: {self.messages.read()[-500:]}")
+        return json.loads(answer)["speed"]
+
+
+def turns(ours, peer, test, n):
     """n turns of both that nothing disturbed, the share that others had in each, and how often a turn was dropped."""
     kept, others, dropped = [], [], 0
+    # Threads up, pages in, context made.
+    ours.ask(test), peer.ask(test)
     while len(kept) < n:
         try:
-            (one, a), (other, b) = ours.turn(), peer.turn()
+            (one, a), (other, b) = ours.turn(test), peer.turn(test)
         except Noisy as why:
             dropped += 1
             if len(kept) + dropped >= TRIES * n:
@@ -143,23 +160,24 @@ def turns(ours, peer, n):
     return kept, others, dropped
 
 
-def measure(case, path, a, facts):
-    shape, kind, threads, depth = case
-    peer = Peer(path, threads, depth)
-    try:
-        kept, others, dropped = turns(Ours(a.bench, path, threads, depth), peer, a.turns)
-    finally:
-        peer.end()
-    found = {who: {test: [round(turn[i][test], 2) for turn in kept if turn[i][test]] for test in TESTS}
-             for i, who in enumerate(("ours", "peer"))}
-    record = dict(shape=shape, type=kind, threads=threads, depth=depth, **facts, turns=a.turns, dropped=dropped, others=others)
-    for who, tests in found.items():
-        for test, speeds in tests.items():
+def measure(ours, peer, n):
+    """What a line of results says of one case."""
+    record, all_turns = dict(turns=n, dropped=0, others=[]), dict(ours={}, peer={})
+    for test in TESTS:
+        try:
+            kept, others, dropped = turns(ours, peer, test, n)
+        finally:
+            ours.next()
+        record["dropped"] += dropped
+        record["others"] += others
+        for i, who in enumerate(("ours", "peer")):
+            speeds = [round(turn[i], 2) for turn in kept if turn[i]]
+            all_turns[who][test] = speeds
             record[f"{who}_{test}"] = round(statistics.median(speeds), 2) if speeds else None
     for test in TESTS:
         o, p = record[f"ours_{test}"], record[f"peer_{test}"]
         record[f"ratio_{test}"] = round(o / p, 3) if o and p else None
-    record["all"] = found
+    record["all"] = all_turns
     return record
 
 
@@ -182,17 +200,41 @@ def done(path):
         return {(r["shape"], r["type"], r["threads"], r["depth"]) for r in map(json.loads, f)}
 
 
-def cases(a):
-    """The cases that are asked for and not done, each with its model."""
+def files(a):
+    """Shape, type and depth of what is asked for and not done, the numbers of threads, and the model."""
     known = done(a.out)
-    for threads, depth in CASES:
-        for shape in SHAPES:
-            for kind in TYPES:
-                case = (shape, kind, threads, depth)
-                path = os.path.join(a.models, f"{shape}-{kind}.gguf")
-                wanted = fnmatch.fnmatch(":".join(map(str, case)), a.only + "*")
-                if wanted and case not in known and os.path.exists(path):
-                    yield case, path
+    for depth, shape, kind in itertools.product(DEPTHS, SHAPES, TYPES):
+        path = os.path.join(a.models, f"{shape}-{kind}.gguf")
+        cases = [(shape, kind, threads, depth) for threads in THREADS]
+        wanted = [c for c in cases if fnmatch.fnmatch(":".join(map(str, c)), a.only + "*") and c not in known]
+        if wanted and os.path.exists(path):
+            yield shape, kind, depth, [c[2] for c in wanted], path
+
+
+def file(a, known, contexts, shape, kind, depth, threads, path):
+    """Measures one model; gives the names of the cases that were left out."""
+    left_out = []
+    ours = Ours(a.bench, path, threads, depth)
+    for n in threads:
+        name, start = f"{shape}:{kind}:{n}:{depth}", time.monotonic()
+        peer = Peer(path, n, depth, os.path.join(contexts, f"{shape}-{depth}"))
+        try:
+            found = measure(ours, peer, a.turns)
+        except LeftOut as why:
+            left_out.append(name)
+            print(f"{name} left out: {why}", file=sys.stderr, flush=True)
+            if ours.process.poll() is not None or not isinstance(why, Noisy):
+                break
+            continue
+        finally:
+            peer.end()
+        record = dict(shape=shape, type=kind, threads=n, depth=depth, **known, **found)
+        with open(a.out, "a") as f:
+            f.write(json.dumps(record) + "\n")
+        shown = " ".join(f"{key} {record[key]}" for key in record if key[:5] in ("ours_", "peer_", "ratio"))
+        print(f"{name} {shown} dropped {record['dropped']} in {time.monotonic() - start:.0f} s", flush=True)
+    ours.end()
+    return left_out
 
 
 def main():
@@ -209,18 +251,9 @@ def main():
         sys.exit(f"error: `{a.bench}` is no program: --bench says where gguf-bench is")
     a.bench = os.path.abspath(bench)
     known, left_out = facts(a), []
-    for case, path in cases(a):
-        name, start = ":".join(map(str, case)), time.monotonic()
-        try:
-            record = measure(case, path, a, known)
-        except LeftOut as why:
-            left_out.append(name)
-            print(f"{name} left out: {why}", file=sys.stderr, flush=True)
-            continue
-        with open(a.out, "a") as f:
-            f.write(json.dumps(record) + "\n")
-        shown = " ".join(f"{key} {record[key]}" for key in record if key[:5] in ("ours_", "peer_", "ratio"))
-        print(f"{name} {shown} dropped {record['dropped']} in {time.monotonic() - start:.0f} s", flush=True)
+    with tempfile.TemporaryDirectory() as contexts:
+        for case in files(a):
+            left_out += file(a, known, contexts, *case)
     if left_out:
         sys.exit(f"error: left out: {' '.join(left_out)}: run again, when the machine is quiet")
 

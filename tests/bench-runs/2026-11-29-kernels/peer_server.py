@@ -1,26 +1,31 @@
 #!/usr/bin/env python3
 """The public llama.cpp (PyPI package xllamacpp) as a black box that waits between questions.
 
-peer_server.py MODEL.gguf THREADS N_CTX: for each line "TEST DEPTH N" on stdin, a line of JSON on stdout with tokens per second.
-TEST is pp, a prompt of N tokens behind a context of DEPTH, or tg, N tokens generated behind it. The context is computed
-at the first question and kept for the others of the same depth. speed is null where more was computed than was asked for.
+peer_server.py MODEL.gguf THREADS DEPTH CONTEXT: for each line "TEST N" on stdin, a line of JSON on stdout with tokens per
+second. TEST is pp, a prompt of N tokens behind a context of DEPTH, or tg, N tokens generated behind it. The context is that
+of the file CONTEXT, which is made at the first question where it is not there. speed is null where more was computed than was
+asked for.
 """
 import json
 import os
 import random
 import sys
+import urllib.request
 
 import xllamacpp as x
 
-model, threads, n_ctx = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+model, threads, depth, saved = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 # What the library prints must not meet the answers.
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 p = x.CommonParams()
 p.model.path = model
-p.n_ctx, p.n_batch, p.n_ubatch, p.n_parallel = n_ctx, 2048, 512, 1
+p.n_ctx, p.n_batch, p.n_ubatch, p.n_parallel = depth + 512, 2048, 512, 1
 p.cpuparams.n_threads = p.cpuparams_batch.n_threads = threads
 p.warmup, p.verbosity = True, -1
+folder, name = os.path.split(saved)
+p.slot_save_path = os.path.join(folder, "")
+p.endpoint_slots = True
 server = x.Server(p)
 rnd = random.Random(0)
 
@@ -40,21 +45,35 @@ def ask(ids, n, keep):
     return answer["timings"]
 
 
-def speed(test, depth, n):
-    if depth and depth not in context:
-        context[depth] = tokens(depth)
-        ask(context[depth] + tokens(1), 1, True)
-    before = context.get(depth, [])
+def slot(action):
+    """Writes the context to the file, or reads it."""
+    question = urllib.request.Request(f"{server.listening_address}/slots/0?action={action}",
+                                      json.dumps(dict(filename=name)).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(question) as answer:
+        json.load(answer)
+
+
+def fill():
+    if os.path.exists(saved):
+        slot("restore")
+    else:
+        ask(context + tokens(1), 1, True)
+        slot("save")
+
+
+def speed(test, n):
     if test == "pp":
-        t = ask(before + tokens(n), 1, depth > 0)
+        t = ask(context + tokens(n), 1, depth > 0)
         # The last token of the context may be computed again.
         return t["prompt_per_second"] if n <= t["prompt_n"] <= n + 1 else None
-    t = ask(before + tokens(1), n + 1, depth > 0)
+    t = ask(context + tokens(1), n + 1, depth > 0)
     return n * 1000 / t["predicted_ms"] if t["predicted_n"] == n + 1 else None
 
 
-context = {}
+context = tokens(depth)
+if depth:
+    fill()
 for line in sys.stdin:
-    test, depth, n = line.split()
-    answers.write(json.dumps(dict(speed=speed(test, int(depth), int(n)))) + "\n")
+    test, n = line.split()
+    answers.write(json.dumps(dict(speed=speed(test, int(n)))) + "\n")
     answers.flush()
