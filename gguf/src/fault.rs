@@ -16,11 +16,12 @@
 
 use std::fs::File;
 use std::io::IsTerminal as _;
-use std::ops::Range;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
+
+use crate::line::Line;
 
 /// Bytes of a file's name that are shown; of a longer one the end.
 const NAME_BYTES: usize = 1024;
@@ -174,7 +175,7 @@ impl Slot {
     fn report(&self, address: usize) {
         let len = self.len.load(Ordering::Relaxed);
         let at = address.saturating_sub(self.start.load(Ordering::Relaxed));
-        let mut line = Line::new();
+        let mut line = Line::<{ NAME_BYTES + 256 }>::default();
         if ON_TERMINAL.load(Ordering::Relaxed) {
             // Over a progress bar.
             line.push(b"\r\x1b[K");
@@ -213,61 +214,9 @@ impl Slot {
     }
 }
 
-/// A line that is put together without memory of the allocator. What does not fit is left out.
-struct Line {
-    bytes: [u8; NAME_BYTES + 256],
-    used: Range<usize>,
-}
-
-impl Line {
-    fn new() -> Self {
-        Self {
-            bytes: [0; NAME_BYTES + 256],
-            used: 0..0,
-        }
-    }
-
-    fn push(&mut self, text: &[u8]) {
-        for &byte in text {
-            if let Some(to) = self.bytes.get_mut(self.used.end) {
-                *to = byte;
-                self.used.end += 1;
-            }
-        }
-    }
-
-    fn number(&mut self, n: usize) {
-        let mut power = 1;
-        while n / power >= 10 {
-            power *= 10;
-        }
-        while power > 0 {
-            // A digit.
-            self.push(&[b'0' + u8::try_from(n / power % 10).unwrap_or(0)]);
-            power /= 10;
-        }
-    }
-
-    fn text(&self) -> &[u8] {
-        self.bytes.get(self.used.clone()).unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_whole() {
-        for n in [0, 9, 10, 1_234_567, usize::MAX] {
-            let mut line = Line::new();
-            line.number(n);
-            assert_eq!(line.text(), n.to_string().as_bytes());
-        }
-        let mut line = Line::new();
-        line.push(&[b'x'; 5000]);
-        assert_eq!(line.text().len(), NAME_BYTES + 256);
-    }
 
     #[test]
     fn mappings_are_found_by_address_while_they_live() {

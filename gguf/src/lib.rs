@@ -65,6 +65,8 @@ pub mod fault;
 pub mod key;
 mod layout;
 pub mod limits;
+#[doc(hidden)]
+pub mod line;
 mod metadata;
 mod pairs;
 mod parse;

@@ -31,7 +31,7 @@ use std::arch::x86_64::{
 use crate::activation::{GROUP, GroupScale, quantize_with};
 use crate::half_bulk::f16_to_f32;
 use crate::kernel::x86::Target;
-use crate::kernel::{IntBlock, SUMS, each};
+use crate::kernel::{IntBlock, LINE, SUMS, each};
 use crate::tile::{MAX_COLS, Panel, ROWS};
 
 /// Loads eight bytes.
@@ -409,9 +409,6 @@ fn totals(sums: [__m256; ROWS]) -> __m256 {
         _mm256_shuffle_ps::<0b11_01_11_01>(a, b),
     )
 }
-
-/// Bytes of a line of the caches.
-const LINE: usize = 64;
 
 /// Asks the caches for what a part of `n_bytes` of each row will be followed by; where the next part begins.
 ///

@@ -13,6 +13,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use gguf::line::Line;
 use rustix::process::{Resource, getrlimit};
 
 use crate::machine::AddressSpace;
@@ -60,10 +61,10 @@ fn end(n_bytes: usize) -> ! {
     static ENDING: AtomicBool = AtomicBool::new(false);
     // One line, whichever threads come here.
     if !ENDING.swap(true, Ordering::Relaxed) {
-        let mut line = Line::new();
+        let mut line = Line::default();
         describe(&mut line, n_bytes);
         // There is nobody to tell if that fails.
-        let _ = rustix::io::write(rustix::stdio::stderr(), line.bytes());
+        let _ = rustix::io::write(rustix::stdio::stderr(), line.text());
         // SAFETY: it takes a number and does not come back. What `exit` would run first, other threads are still using.
         unsafe { libc::_exit(2) }
     }
@@ -72,8 +73,11 @@ fn end(n_bytes: usize) -> ! {
     }
 }
 
+/// Bytes of the line about memory at most.
+const LINE: usize = 400;
+
 /// What is said of `n_bytes` that were refused.
-fn describe(line: &mut Line, n_bytes: usize) {
+fn describe(line: &mut Line<LINE>, n_bytes: usize) {
     let _ = write!(
         line,
         "error: memory: the system has no {n_bytes} bytes more to give"
@@ -90,35 +94,6 @@ fn describe(line: &mut Line, n_bytes: usize) {
             ": free some or ask for less (`--max-memory`, `-t`, a shorter context)"
         ),
     };
-}
-
-/// A line of text that needs no allocator. What does not fit is cut.
-struct Line {
-    bytes: [u8; 400],
-    n: usize,
-}
-
-impl Line {
-    fn new() -> Self {
-        Self {
-            bytes: [0; 400],
-            n: 0,
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.n]
-    }
-}
-
-impl std::fmt::Write for Line {
-    fn write_str(&mut self, s: &str) -> std::fmt::Result {
-        let room = &mut self.bytes[self.n..];
-        let n = s.len().min(room.len());
-        room[..n].copy_from_slice(&s.as_bytes()[..n]);
-        self.n += n;
-        Ok(())
-    }
 }
 
 /// Bytes of the first thread's stack that are taken beforehand where the address space is limited.
@@ -170,16 +145,13 @@ mod tests {
 
     #[test]
     fn a_refusal_is_one_line_of_bounded_length() {
-        let mut line = Line::new();
+        let mut line = Line::default();
         describe(&mut line, usize::MAX);
-        let text = std::str::from_utf8(line.bytes()).expect("UTF-8");
+        let text = std::str::from_utf8(line.text()).expect("UTF-8");
         assert!(text.starts_with("error: memory: the system has no 18446744073709551615 bytes more"));
         assert!(text.ends_with("context)\n"), "{text}");
         assert_eq!(text.lines().count(), 1);
-        for _ in 0..100 {
-            write!(line, "much more").expect("it is cut");
-        }
-        assert_eq!(line.bytes().len(), 400);
+        assert!(text.len() < LINE);
     }
 
     #[test]

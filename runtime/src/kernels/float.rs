@@ -32,11 +32,11 @@ pub(super) fn multiply(
 
 /// `N` columns of as many elements as the panel has columns.
 fn columns<const N: usize>(cpu: Cpu, panel: &Panel, x: [&[f32]; N], acc: &mut [[f32; ROWS]; N]) {
-    match cpu.level() {
+    match (cpu.level(), cpu.level().base()) {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::AvxVnni => super::x86::multiply_panel(panel, x, acc),
+        (Level::Avx512, _) => super::x86::multiply_panel_512(panel, x, acc),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => super::x86::multiply_panel_512(panel, x, acc),
+        (_, Level::Avx2) => super::x86::multiply_panel(panel, x, acc),
         _ => {
             for (x, acc) in x.into_iter().zip(acc) {
                 for (w, acc) in panel.v.iter().zip(acc) {

@@ -5,7 +5,11 @@ use gguf_blocks::kernel::{Columns, IntKernel, Kernel};
 use gguf_blocks::tile::{GROUP, MAX_COLUMNS, MAX_GROUPS, Minima, Panel, ROWS, Spread, Tile};
 use gguf_blocks::{Cpu, Format, Level, registry};
 
-use super::{cycled, floats, same};
+use super::{cycled, floats};
+use quantized::{Quantized, assert_same, by_tiles, same};
+
+#[path = "../../../gguf/blocks/src/kernel/tests/quantized.rs"]
+mod quantized;
 
 /// The first byte picks the type, the second how long rows are and where they begin; the rest are the bytes of the rows
 /// and, from its end, the activations.
@@ -75,7 +79,7 @@ fn int(format: &Format, rows: &Rows, x: &[f32]) {
         assert_eq!(kernel.kind, base.kind, "{what}");
         unpacked(&base, &kernel, rows.rows(), n_groups, &what);
         for n in [1, 2, MAX_COLUMNS] {
-            let x = Quantized::new(cpu, n, rows.n_cols, x);
+            let x = columns(cpu, n, rows.n_cols, x);
             let expected = by_tiles(&base, rows.rows(), &x);
             assert_same(&by_tiles(&kernel, rows.rows(), &x), &expected, &what);
             if n == 1 {
@@ -124,63 +128,20 @@ fn unpacked(base: &IntKernel, kernel: &IntKernel, rows: [&[u8]; ROWS], n_groups:
     }
 }
 
-/// Columns as kernels take them.
-struct Quantized {
-    n: usize,
-    q: Vec<i8>,
-    scales: Vec<GroupScale>,
-}
-
-impl Quantized {
-    /// `n` columns of `len` values. A level quantizes them as the portable one does.
-    fn new(cpu: Cpu, n: usize, len: usize, x: &[f32]) -> Self {
-        let mut q = vec![0; n * len];
-        let mut scales = vec![GroupScale::default(); n * len / GROUP];
-        for (c, x) in x.chunks_exact(len).take(n).enumerate() {
-            let one = |cpu: Cpu| {
-                let mut one = (vec![0; len], vec![GroupScale::default(); len / GROUP]);
-                quantize(cpu, x, &mut one.0, &mut one.1);
-                one
-            };
-            let (found, expected) = (one(cpu), one(portable()));
-            assert_eq!(found.0, expected.0, "{cpu:?} {x:?}");
-            for (a, b) in found.1.iter().zip(&expected.1) {
-                assert!(
-                    same(a.d, b.d) && same(a.sum, b.sum) && a.int == b.int,
-                    "{cpu:?} {x:?}"
-                );
-            }
-            for (i, four) in found.0.chunks_exact(4).enumerate() {
-                q[(i * n + c) * 4..][..4].copy_from_slice(four);
-            }
-            for (g, scale) in found.1.into_iter().enumerate() {
-                scales[g * n + c] = scale;
-            }
-        }
-        Self { n, q, scales }
+/// A level quantizes columns as the portable one does.
+fn columns(cpu: Cpu, n: usize, len: usize, x: &[f32]) -> Quantized {
+    let (found, expected) = (
+        Quantized::new(cpu, n, len, x),
+        Quantized::new(portable(), n, len, x),
+    );
+    assert_eq!(found.q, expected.q, "{cpu:?} {x:?}");
+    for (a, b) in found.scales.iter().zip(&expected.scales) {
+        assert!(
+            same(a.d, b.d) && same(a.sum, b.sum) && a.int == b.int,
+            "{cpu:?} {x:?}"
+        );
     }
-
-    fn groups(&self, groups: std::ops::Range<usize>) -> Columns<'_> {
-        let groups = groups.start * self.n..groups.end * self.n;
-        Columns {
-            q: &self.q[groups.start * GROUP..groups.end * GROUP],
-            scales: &self.scales[groups],
-        }
-    }
-}
-
-/// Tile after tile.
-fn by_tiles(kernel: &IntKernel, rows: [&[u8]; ROWS], x: &Quantized) -> Vec<[f32; ROWS]> {
-    let (mut tile, mut spread, mut acc) = (Tile::new(), Spread::new(), vec![[0.5; ROWS]; x.n]);
-    let n_groups = x.scales.len() / x.n;
-    for first in (0..n_groups).step_by(MAX_GROUPS) {
-        let n = MAX_GROUPS.min(n_groups - first);
-        tile.set_groups(n);
-        (kernel.unpack)(rows, first, &mut tile);
-        let tiles = std::slice::from_ref(&*tile);
-        (kernel.multiply)(tiles, x.groups(first..first + n), &mut spread, &mut acc);
-    }
-    acc
+    found
 }
 
 fn float(format: &Format, rows: &Rows, x: &[f32]) {
@@ -216,9 +177,4 @@ fn float(format: &Format, rows: &Rows, x: &[f32]) {
             round(x, &mut vec![0.0; x.len()]);
         }
     }
-}
-
-fn assert_same(a: &[[f32; ROWS]], b: &[[f32; ROWS]], what: &str) {
-    let mut pairs = a.as_flattened().iter().zip(b.as_flattened());
-    assert!(pairs.all(|(a, b)| same(*a, *b)), "{what}: {a:?}, not {b:?}");
 }

@@ -72,8 +72,3 @@ fn floats(data: &[u8], n: usize) -> Vec<f32> {
     let words = bytes.as_chunks::<4>().0.iter();
     words.map(|&w| f32::from_le_bytes(w)).collect()
 }
-
-/// Equal, or both NaN: which NaN an operation gives is not defined.
-fn same(a: f32, b: f32) -> bool {
-    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
-}

@@ -105,6 +105,9 @@ pub enum Kernel {
     },
 }
 
+/// Bytes of a line of the caches.
+pub const LINE: usize = 64;
+
 /// Asks the caches for `bytes`, where the machine can be asked.
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
@@ -161,7 +164,7 @@ pub(crate) fn kernel<B: x86::Unpack>(cpu: Cpu) -> Kernel {
         Level::Avx2 => x86::kernel::<B>(),
         Level::AvxVnni => avxvnni::kernel::<B>(),
         Level::Avx512 => avx512::kernel::<B>(),
-        _ => portable::kernel::<B>(),
+        Level::Portable | Level::Neon => portable::kernel::<B>(),
     })
 }
 
@@ -171,7 +174,9 @@ pub(crate) fn kernel<B: IntBlock>(cpu: Cpu) -> Kernel {
     Kernel::Int(match cpu.level() {
         #[cfg(target_arch = "aarch64")]
         Level::Neon => neon::kernel::<B>(),
-        _ => portable::kernel::<B>(),
+        #[cfg(not(target_arch = "aarch64"))]
+        Level::Neon => portable::kernel::<B>(),
+        Level::Portable | Level::Avx2 | Level::AvxVnni | Level::Avx512 => portable::kernel::<B>(),
     })
 }
 

@@ -1,5 +1,8 @@
 #[cfg(unix)]
 mod guard;
+mod quantized;
+
+use quantized::{Quantized, assert_same, by_tiles, same};
 
 use super::{Columns, IntKernel, Kernel, MAX_COLUMNS};
 use crate::activation::{GroupScale, quantize};
@@ -37,11 +40,6 @@ impl Rows {
     fn rows(&self) -> [&[u8]; ROWS] {
         self.bytes.each_ref().map(|b| &b[self.shift..])
     }
-}
-
-/// Equal, or both NaN: which NaN an operation gives is not defined.
-fn same(a: f32, b: f32) -> bool {
-    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
 }
 
 fn decode(format: &Format, row: &[u8], n_cols: usize) -> Vec<f32> {
@@ -165,61 +163,11 @@ fn tiles_hold_what_the_decoder_gives() {
     }
 }
 
-/// `n` random columns, as they are and laid out for kernels, in exact-length allocations.
-struct Quantized {
-    n: usize,
-    q: Vec<i8>,
-    scales: Vec<GroupScale>,
-}
-
-impl Quantized {
-    fn new(random: &mut Random, n: usize, n_groups: usize) -> Self {
-        let mut q = vec![0; n * n_groups * GROUP];
-        let mut scales = vec![GroupScale::default(); n * n_groups];
-        for c in 0..n {
-            let x: Vec<f32> = (0..n_groups * GROUP).map(|_| random.normal()).collect();
-            let mut one = (vec![0; x.len()], vec![GroupScale::default(); n_groups]);
-            quantize(Cpu::best(), &x, &mut one.0, &mut one.1);
-            for (i, four) in one.0.chunks(4).enumerate() {
-                q[(i * n + c) * 4..][..4].copy_from_slice(four);
-            }
-            for (g, scale) in one.1.into_iter().enumerate() {
-                scales[g * n + c] = scale;
-            }
-        }
-        Self { n, q, scales }
-    }
-
-    fn groups(&self, groups: std::ops::Range<usize>) -> Columns<'_> {
-        let groups = groups.start * self.n..groups.end * self.n;
-        Columns {
-            q: &self.q[groups.start * GROUP..groups.end * GROUP],
-            scales: &self.scales[groups],
-        }
-    }
-}
-
-/// Tile after tile.
-fn by_tiles(kernel: &IntKernel, rows: [&[u8]; ROWS], x: &Quantized) -> Vec<[f32; ROWS]> {
-    let (mut tile, mut spread, mut acc) = (Tile::new(), Spread::new(), vec![[0.5; ROWS]; x.n]);
-    let n_groups = x.scales.len() / x.n;
-    for first in (0..n_groups).step_by(MAX_GROUPS) {
-        let n = MAX_GROUPS.min(n_groups - first);
-        tile.set_groups(n);
-        (kernel.unpack)(rows, first, &mut tile);
-        let tiles = std::slice::from_ref(&*tile);
-        (kernel.multiply)(tiles, x.groups(first..first + n), &mut spread, &mut acc);
-    }
-    acc
-}
-
-fn assert_same(a: &[[f32; ROWS]], b: &[[f32; ROWS]], what: &str) {
-    let equal = a
-        .as_flattened()
-        .iter()
-        .zip(b.as_flattened())
-        .all(|(a, b)| same(*a, *b));
-    assert!(equal, "{what}: {a:?}, not {b:?}");
+/// `n` columns of random values.
+fn columns(random: &mut Random, n: usize, n_groups: usize) -> Quantized {
+    let len = n_groups * GROUP;
+    let x: Vec<f32> = (0..n * len).map(|_| random.normal()).collect();
+    Quantized::new(Cpu::best(), n, len, &x)
 }
 
 #[test]
@@ -231,7 +179,7 @@ fn levels_multiply_any_bytes_alike() {
         for n_blocks in [1, 2, 5, 9] {
             let rows = Rows::new(&mut random, n_blocks * block_bytes, n_blocks);
             for n in [1, 2, MAX_COLUMNS] {
-                let x = Quantized::new(&mut random, n, n_blocks * elems / GROUP);
+                let x = columns(&mut random, n, n_blocks * elems / GROUP);
                 let Some(kernel) = int_kernel(format, portable()) else {
                     continue;
                 };
@@ -242,7 +190,7 @@ fn levels_multiply_any_bytes_alike() {
                     assert_same(&by_tiles(&kernel, rows.rows(), &x), &expected, &what);
                     if n == 1 {
                         let mut acc = [[0.5; ROWS]];
-                        let all = x.groups(0..x.scales.len());
+                        let all = x.groups(0..x.n_groups());
                         (kernel.dot)(rows.rows(), &[], all, &mut Tile::new(), &mut acc[0]);
                         assert_same(&acc, &expected, &what);
                     }
@@ -271,7 +219,7 @@ fn tiles_are_multiplied_together_as_one_by_one() {
                 unpack(Rows::new(&mut random, n_bytes, 0).rows(), 0, tile);
             }
             for n in [MAX_COLUMNS, 1, 2] {
-                let x = Quantized::new(&mut random, n, n_groups);
+                let x = columns(&mut random, n, n_groups);
                 let x = x.groups(0..n_groups);
                 let mut expected = vec![[0.5; ROWS]; N_TILES * n];
                 for (tile, acc) in tiles.chunks(1).zip(expected.chunks_mut(n)) {
@@ -306,7 +254,7 @@ fn levels_multiply_the_largest_values_alike() {
             let row = vec![byte; n_bytes];
             let rows = [&row[..]; ROWS];
             for (n, signs) in [(MAX_COLUMNS, 1), (1, 1), (2, -1), (MAX_COLUMNS, 0), (1, 0)] {
-                let mut x = Quantized::new(&mut random, n, MAX_GROUPS);
+                let mut x = columns(&mut random, n, MAX_GROUPS);
                 let mut sign = || match signs {
                     0 => (random.u32() & 2) as i8 - 1,
                     one => one,
@@ -354,7 +302,7 @@ fn levels_multiply_full_tiles_alike() {
             }
             tile.scale.as_flattened_mut().as_flattened_mut().fill(0.5);
             (tile.unit, tile.min_unit) = ([0.25; ROWS], [0.125; ROWS]);
-            let mut x = Quantized::new(&mut random, MAX_COLUMNS, MAX_GROUPS);
+            let mut x = columns(&mut random, MAX_COLUMNS, MAX_GROUPS);
             let sign = if random.u32() & 4 == 0 { 1 } else { -1 };
             x.q.fill(127 * sign);
             for scale in &mut x.scales {
@@ -378,7 +326,7 @@ fn levels_multiply_full_tiles_alike() {
 fn tiles_that_do_not_fit_are_refused() {
     let kernel = int_kernel(formats().find(|f| f.name == "Q8_0").expect("a type"), Cpu::best());
     let kernel = kernel.expect("it has kernels");
-    let x = Quantized::new(&mut Random::new(7), 2, 2);
+    let x = columns(&mut Random::new(7), 2, 2);
     let refused = |groups: [usize; 2], n_sums: usize| {
         let tiles = groups.map(|n| {
             let mut tile = *Tile::new();

@@ -16,7 +16,7 @@ use std::arch::x86_64::{
 use std::marker::PhantomData;
 
 use self::columns::{CHUNKS, Single, add_group, add_signed_group, finish};
-use super::{Columns, IntBlock, IntKernel, blocks, check_columns, each, n_columns};
+use super::{Columns, IntBlock, IntKernel, LINE, blocks, check_columns, each, n_columns};
 use crate::activation::GroupScale;
 use crate::tile::{GROUP, MAX_GROUPS, ROWS, Spread, Tile};
 use crate::x86::{load_rows, prefetch_next, store, store_pairs, store_rows};
@@ -155,10 +155,7 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(crate) fn set_int_scales(&mut self, group: usize, low: __m256i, high: __m256i) {
-        store_pairs(&mut self.tile.int_scale[group][0], low);
-        if B::KIND.halves {
-            store_pairs(&mut self.tile.int_scale[group][1], high);
-        }
+        self.store_scales(group, low, high);
         if B::KIND.offset > 0 {
             let offset = _mm256_set1_epi16(-i16::from(B::KIND.offset));
             let both = crate::x86::pair(low, high);
@@ -170,10 +167,17 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(crate) fn set_signed_scales(&mut self, group: usize, low: __m256i, high: __m256i) {
-        if !DOT {
-            return self.set_int_scales(group, low, high);
+        if DOT {
+            // Nothing has to be lowered in the product of signed values.
+            self.store_scales(group, low, high);
+        } else {
+            self.set_int_scales(group, low, high);
         }
-        // Nothing has to be lowered in the product of signed values.
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn store_scales(&mut self, group: usize, low: __m256i, high: __m256i) {
         store_pairs(&mut self.tile.int_scale[group][0], low);
         if B::KIND.halves {
             store_pairs(&mut self.tile.int_scale[group][1], high);
@@ -272,7 +276,7 @@ impl<'a, B: IntBlock, const DOT: bool> Target<'a, B, DOT> {
 /// The work of [`super::prefetch`].
 #[inline]
 pub(super) fn prefetch(bytes: &[u8]) {
-    for line in bytes.chunks(64) {
+    for line in bytes.chunks(LINE) {
         // SAFETY: the address is that of a byte of the slice, and a prefetch has no effect that can be seen.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }

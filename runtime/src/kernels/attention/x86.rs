@@ -21,6 +21,8 @@ use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use gguf_blocks::kernel::LINE;
+
 use super::portable::{self, weigh_with};
 use super::tile::{Softmax, Step};
 use super::{BLOCK, GROUP, LANES, MOST};
@@ -28,8 +30,6 @@ use crate::kv::{KvType, RowsOfHead};
 
 /// Vectors that are read in one go, as many as a block of the types that have blocks has.
 const RUN: usize = 4;
-/// Bytes that the processor fetches together.
-const LINE: usize = 64;
 /// Bytes from a key that is read to the one that is fetched meanwhile. Processors look ahead by themselves only within
 /// a page, and not at all where values are read column after column.
 const AHEAD: usize = 4096;

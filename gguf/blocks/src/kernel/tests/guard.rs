@@ -35,7 +35,7 @@ impl At {
 fn multiply(kernel: &IntKernel, rows: [&[u8]; ROWS], x: &Quantized, at: At) -> Vec<[f32; ROWS]> {
     let mut tile = at.put(std::slice::from_ref(&*Tile::new()));
     let mut acc = at.put(&vec![[0.5; ROWS]; x.n]);
-    let n_groups = x.scales.len() / x.n;
+    let n_groups = x.n_groups();
     for first in (0..n_groups).step_by(MAX_GROUPS) {
         let n = MAX_GROUPS.min(n_groups - first);
         let tile = &mut tile.slice_mut()[0];
@@ -81,7 +81,7 @@ fn integer_products_stay_within_their_operands() {
         for n_blocks in (1..=full.min(3)).chain([full + 1, 2 * full + 1]) {
             let rows = Rows::new(&mut random, n_blocks * block_bytes, 0);
             let columns = [1, 2, MAX_COLUMNS];
-            let columns = columns.map(|n| Quantized::new(&mut random, n, n_blocks * elems / GROUP));
+            let columns = columns.map(|n| super::columns(&mut random, n, n_blocks * elems / GROUP));
             let expected = columns.each_ref().map(|x| by_tiles(&portable, rows.rows(), x));
             for at in At::all() {
                 let rows = rows.rows().map(|row| at.put(row));

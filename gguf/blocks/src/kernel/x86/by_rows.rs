@@ -14,17 +14,16 @@
 )]
 
 use std::arch::x86_64::{
-    __m256i, _mm_unpacklo_epi8, _mm256_abs_epi8, _mm256_add_epi32, _mm256_blend_epi16,
-    _mm256_broadcastsi128_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mullo_epi32,
-    _mm256_permute2x128_si256, _mm256_permute4x64_epi64, _mm256_set1_epi8, _mm256_set1_epi16,
-    _mm256_setr_epi8, _mm256_setr_epi64x, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sign_epi8,
-    _mm256_srai_epi32, _mm256_srlv_epi64, _mm256_sub_epi16,
+    __m256i, _mm_unpacklo_epi8, _mm256_add_epi32, _mm256_blend_epi16, _mm256_broadcastsi128_si256,
+    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mullo_epi32, _mm256_permute2x128_si256,
+    _mm256_permute4x64_epi64, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_setr_epi8, _mm256_setr_epi64x,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srai_epi32, _mm256_srlv_epi64, _mm256_sub_epi16,
 };
 
 use zerocopy::transmute_ref;
 
 use super::Target;
-use super::columns::{load_pairs, scale_floats, scale_ints, scale_lowered};
+use super::columns::{load_pairs, scale_floats, scale_ints, scale_lowered, twos};
 use crate::activation::GROUP;
 use crate::kernel::IntBlock;
 use crate::tile::{ROWS, TileKind};
@@ -309,12 +308,12 @@ fn scaled<const K: usize>(
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn products(kind: TileKind, v: __m256i, x: __m256i) -> __m256i {
-    if !kind.wide() {
-        return _mm256_maddubs_epi16(v, x);
+    let twos = twos(kind, v, x);
+    if kind.wide() {
+        _mm256_madd_epi16(twos, _mm256_set1_epi16(1))
+    } else {
+        twos
     }
-    // |v| * (x with the sign of v); |v| <= 128 and |x| <= 127 do not saturate.
-    let twos = _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(x, v));
-    _mm256_madd_epi16(twos, _mm256_set1_epi16(1))
 }
 
 /// Loads 32 bytes of each.

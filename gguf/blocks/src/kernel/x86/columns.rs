@@ -376,6 +376,18 @@ pub(in crate::kernel) fn add_min<const N: usize, X: GroupColumns>(
     }
 }
 
+/// Sums of products of two neighbours: of values of a kind, with signs where it is wide, and of activations.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn twos(kind: TileKind, v: __m256i, q: __m256i) -> __m256i {
+    if kind.wide() {
+        // |v| * (q with the sign of v); |v| <= 128 and |q| <= 127 do not saturate.
+        _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(q, v))
+    } else {
+        _mm256_maddubs_epi16(v, q)
+    }
+}
+
 /// Adds `scale * sum(v * q)` over the `n` chunks from `first` on, in bytes and 16 bits.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -395,13 +407,7 @@ fn add_chunks<B: IntBlock, const N: usize, X: GroupColumns>(
             for c in 0..N {
                 // SAFETY: this code is compiled for the same features.
                 let q = unsafe { x.q(chunk, c) };
-                let product = if const { B::KIND }.wide() {
-                    // |v| * (q with the sign of v); |v| <= 128 and |q| <= 127 do not saturate.
-                    _mm256_maddubs_epi16(_mm256_abs_epi8(v), _mm256_sign_epi8(q, v))
-                } else {
-                    _mm256_maddubs_epi16(v, q)
-                };
-                words[c] = _mm256_add_epi16(words[c], product);
+                words[c] = _mm256_add_epi16(words[c], twos(const { B::KIND }, v, q));
                 pin::<N>(&mut words[c]);
             }
         }
