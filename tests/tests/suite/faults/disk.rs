@@ -17,12 +17,14 @@ struct Ends {
 }
 
 impl Ends {
-    /// Checks and counts the end of a run; `words` are those of the fault.
-    fn count(&mut self, name: &str, end: &End, had_written: bool) {
+    /// Checks the end of a trial's run and what it has left in the folder, and counts it.
+    fn count(&mut self, trial: &Trial, folder: &Path, end: &End, had_written: bool) {
         if end.is_fine() {
             self.fine += 1;
             return;
         }
+        trial.check_failed(folder);
+        let name = trial.job.name;
         assert!(end.is_error(&[2], &[]), "{name}: {end:?}");
         let said = &end.said;
         assert!(
@@ -36,6 +38,17 @@ impl Ends {
         } else {
             self.refused += 1;
         }
+    }
+
+    fn tell(&self, fault: &str) {
+        let Self {
+            fine,
+            refused,
+            midway,
+        } = self;
+        eprintln!(
+            "{fault}: {fine} runs had room, {refused} ended before their first byte, {midway} behind it"
+        );
     }
 }
 
@@ -60,16 +73,12 @@ fn a_limit_to_files_is_an_error() {
             let shell = ["sh", "-c", "ulimit -f \"$0\" && exec \"$@\"", &limit];
             let line = &trial.job.line;
             let end = end(in_shell(folder.path(), &shell, line).spawn().expect("a shell"));
-            ends.count(trial.job.name, &end, false);
-            if !end.is_fine() {
-                trial.check_failed(folder.path());
-            }
+            ends.count(trial, folder.path(), &end, false);
             trial.complete(folder.path());
         }
     }
-    let Ends { fine, refused, .. } = ends;
-    eprintln!("limit from the start: {fine} runs had enough, {refused} ended with an error");
-    assert!(refused > 0);
+    ends.tell("limit from the start");
+    assert!(ends.refused > 0);
 }
 
 /// The same limit in the middle of a run, where no check in front can have seen it.
@@ -93,22 +102,12 @@ fn a_limit_that_comes_midway_is_an_error() {
             // A run that has ended has no limits.
             let _ = prlimit(Some(pid), Resource::Fsize, limit);
             let end = end(child);
-            ends.count(trial.job.name, &end, had_written);
-            if !end.is_fine() {
-                trial.check_failed(folder.path());
-            }
+            ends.count(trial, folder.path(), &end, had_written);
             trial.complete(folder.path());
         }
     }
-    let Ends {
-        fine,
-        refused,
-        midway,
-    } = ends;
-    eprintln!(
-        "limit midway: {fine} runs were through, {refused} ended before their first byte, {midway} behind it"
-    );
-    assert!(refused + midway > 0);
+    ends.tell("limit midway");
+    assert!(ends.refused + ends.midway > 0);
 }
 
 /// A disk in memory: too small from the start, or filled by somebody else while a run writes.
@@ -143,10 +142,7 @@ fn a_full_disk_is_an_error() {
             let ballast = is_filled.then(|| fill(&folder));
             let end = end(child);
             drop(ballast.map(std::fs::remove_file));
-            ends.count(trial.job.name, &end, had_written);
-            if !end.is_fine() {
-                trial.check_failed(&folder);
-            }
+            ends.count(trial, &folder, &end, had_written);
             // On a disk with room.
             disk.shell("mount -o remount,size=100m none \"$0\"");
             for name in names(&folder) {
@@ -160,15 +156,8 @@ fn a_full_disk_is_an_error() {
             trial.complete(kept.path());
         }
     }
-    let Ends {
-        fine,
-        refused,
-        midway,
-    } = ends;
-    eprintln!(
-        "small disk: {fine} runs had room, {refused} ended before their first byte, {midway} behind it"
-    );
-    assert!(refused > 0);
+    ends.tell("small disk");
+    assert!(ends.refused > 0);
 }
 
 /// Takes all that is free.

@@ -1,0 +1,148 @@
+//! Calls of the system that fail as those of a bad disk do: a filter on the calls of a thread (seccomp), which a program that
+//! it starts gets with it.
+
+use std::path::Path;
+use std::process::Child;
+
+use nix::libc;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
+
+use super::job::{Inputs, Trial, all};
+use super::world::{Random, command, end, moments};
+
+/// A call that fails; of the second, those of which an argument is as large or larger.
+enum Failing {
+    Always(libc::c_long),
+    From(libc::c_long, u8, u64),
+}
+
+use Failing::{Always, From};
+
+/// The filter with which these calls fail with `EIO`; `None` where there is none.
+fn filter(calls: &[Failing]) -> Option<BpfProgram> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).ok()?;
+    // A call without rules always fails.
+    let rules = calls.iter().map(|call| match *call {
+        Always(call) => (call, Vec::new()),
+        From(call, argument, value) => {
+            let condition = SeccompCondition::new(argument, Len::Qword, Op::Ge, value);
+            let rule = SeccompRule::new(vec![condition.expect("a condition")]);
+            (call, vec![rule.expect("a rule")])
+        }
+    });
+    let fails = SeccompAction::Errno(libc::EIO as u32);
+    let filter = SeccompFilter::new(rules.collect(), SeccompAction::Allow, fails, arch);
+    Some(BpfProgram::try_from(filter.expect("a filter")).expect("a program of it"))
+}
+
+/// Starts the job's command where these calls fail. Prints a notice and returns `None` where that cannot be had.
+fn start(trial: &Trial, folder: &Path, calls: &[Failing]) -> Option<Child> {
+    let filter = filter(calls);
+    let mut command = command(folder, &trial.job.line);
+    let start = || {
+        seccompiler::apply_filter(&filter?).ok()?;
+        Some(command.spawn().expect("a built program starts"))
+    };
+    // The filter is that of a thread, and goes with it.
+    let child = std::thread::scope(|s| s.spawn(start).join().expect("no panic"));
+    if child.is_none() {
+        eprintln!("skipped: calls of the system cannot be filtered here");
+    }
+    child
+}
+
+/// Runs every job `n` times with the calls failing that `calls` gives for it: an error of a line that tells of the disk,
+/// nothing lost, and the bytes of an undisturbed run afterwards. The first run must fail, except that of the jobs
+/// `without`, which make no such call.
+fn each(fault: &str, n: u64, without: &[&str], calls: impl Fn(u64, &mut Random) -> Vec<Failing>) {
+    let (mut fine, mut failed) = (0, 0);
+    let mut did_without: Vec<&str> = Vec::new();
+    for trial in all() {
+        let name = trial.job.name;
+        let mut random = Random::new(&format!("{fault} {name}"));
+        for i in 0..n {
+            let folder = trial.folder();
+            let Some(child) = start(trial, folder.path(), &calls(i, &mut random)) else {
+                return;
+            };
+            let end = end(child);
+            if end.is_fine() {
+                fine += 1;
+                if i == 0 {
+                    did_without.push(name);
+                }
+            } else {
+                failed += 1;
+                assert!(end.is_error(&[1, 2], &["os error 5"]), "{fault}: {name}: {end:?}");
+                trial.check_failed(folder.path());
+            }
+            trial.complete(folder.path());
+        }
+    }
+    assert_eq!(did_without, without, "jobs that do without what {fault}");
+    eprintln!("{fault}: {failed} runs ended with an error, {fine} did without");
+}
+
+/// A number for the `i`th run: `least` in the first, then small ones as often as large ones.
+fn spread(i: u64, random: &mut Random, least: u64, most: u64) -> u64 {
+    let shift = random.up_to(12);
+    least.max(random.up_to(most >> shift) * i.min(1))
+}
+
+/// A place of a file from which on nothing can be read. Programs themselves are read within their first page.
+#[test]
+fn what_cannot_be_read_is_an_error() {
+    let n_bytes = Inputs::get().model().metadata().expect("a file").len();
+    let mapped = ["imatrix", "set", "unset", "rename-key"];
+    each("cannot be read", moments(2), &mapped, |i, random| {
+        let from = spread(i, random, 4096, n_bytes);
+        vec![
+            From(libc::SYS_pread64, 3, from),
+            Always(libc::SYS_copy_file_range),
+        ]
+    });
+}
+
+/// Writes at the end of a file, of so many bytes or more.
+#[test]
+fn what_cannot_be_written_is_an_error() {
+    let by_place = ["convert", "quantize", "merge --in-place-safe"];
+    each("cannot be written", moments(2), &by_place, |i, random| {
+        // One line of an error must still get out.
+        vec![From(libc::SYS_write, 2, spread(i, random, 400, 1 << 20))]
+    });
+}
+
+/// The same at a place of a file.
+#[test]
+fn a_place_that_cannot_be_written_is_an_error() {
+    let n_bytes = Inputs::get().model().metadata().expect("a file").len();
+    let in_order = ["imatrix", "merge", "split", "set -o"];
+    each("cannot be written there", moments(2), &in_order, |i, random| {
+        vec![From(libc::SYS_pwrite64, 3, spread(i, random, 0, n_bytes))]
+    });
+}
+
+/// Files with low numbers are opened first.
+#[test]
+fn what_does_not_reach_the_disk_is_an_error() {
+    each("does not reach the disk", moments(2), &[], |i, random| {
+        let file = spread(i, random, 0, 12);
+        vec![From(libc::SYS_fsync, 0, file), From(libc::SYS_fdatasync, 0, file)]
+    });
+}
+
+#[test]
+fn a_name_that_cannot_be_given_is_an_error() {
+    each("cannot be named", 1, &[], |_, _| {
+        let calls = [libc::SYS_renameat2, libc::SYS_linkat];
+        #[cfg(target_arch = "x86_64")]
+        let old = [libc::SYS_rename, libc::SYS_renameat, libc::SYS_link];
+        #[cfg(not(target_arch = "x86_64"))]
+        let old = [libc::SYS_renameat];
+        calls.into_iter().chain(old).map(Always).collect()
+    });
+}
