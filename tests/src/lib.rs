@@ -1,5 +1,6 @@
 //! Helpers of the tests that cross crates: where data and programs lie, how a program is run.
 
+pub mod docs;
 pub mod fuzz;
 
 use std::path::{Path, PathBuf};

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
 
 use serde_json::Value;
+use suite_tests::{docs, workspace};
 
-const RUNS: &str = "bench-runs/2026-11-29-kernels/results.jsonl";
-const BEGIN: &str = "<!-- speeds:begin -->\n";
-const END: &str = "<!-- speeds:end -->";
+const RUNS: &str = "tests/bench-runs/2026-11-29-kernels/results.jsonl";
 
 /// Shape, type, threads and depth.
 type Case = (String, String, u64, u64);
@@ -62,24 +60,9 @@ fn table(runs: &BTreeMap<Case, Value>) -> String {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a document of the tree, on request")]
 fn the_readme_has_the_speeds_that_were_measured() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let runs = runs(&fs::read_to_string(here.join(RUNS)).expect("committed runs"));
-    let path = here.join("../README.md");
-    let readme = fs::read_to_string(&path).expect("the README");
-    let (before, rest) = readme.split_once(BEGIN).expect("the README has a place for them");
-    let (found, after) = rest.split_once(END).expect("the place ends");
-    let expected = table(&runs);
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, format!("{before}{BEGIN}{expected}{END}{after}"))
-            .expect("the README can be written");
-        return;
-    }
-    assert!(
-        found == expected,
-        "the README's speeds are not those of `{RUNS}`: run `UPDATE_DOCS=1 cargo test -p suite-tests --test suite speeds`"
-    );
+    let text = fs::read_to_string(workspace().join(RUNS)).expect("committed runs");
+    docs::check("README.md", "speeds", &table(&runs(&text)));
 }
 
 #[test]
