@@ -65,7 +65,7 @@ pub(super) struct Args {
     #[arg(long)]
     pub(super) no_warmup: bool,
     /// Wait for a line on standard input before each measured repetition, so that another program can be measured in
-    /// turn; the line `next` ends the test before its -r repetitions
+    /// turn; the line `next` ends the test before its -r repetitions. Leaves out how fast the machine reads memory
     #[arg(long)]
     pub(super) in_turn: bool,
     /// Drop the model's pages from memory before it is opened, so that the first evaluations read the disk

@@ -28,12 +28,11 @@ pub(super) fn wait(test: &Test, done: usize) -> Result<Turn> {
     })
 }
 
-/// Says how fast repetition `done` was, of so many seconds.
+/// Says how fast the `done`th repetition was, of so many seconds.
 pub(super) fn tell(test: &Test, done: usize, seconds: f64) {
     let rate = test.n_tokens() as f64 / seconds;
     say(&format!(
-        "repetition {} of {}: {rate:.2} tokens/s",
-        done + 1,
+        "repetition {done} of {}: {rate:.2} tokens/s",
         test.name()
     ));
 }

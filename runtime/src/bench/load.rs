@@ -147,6 +147,22 @@ pub(super) struct Interval {
 }
 
 impl Interval {
+    /// Two intervals as one, without what was in between.
+    pub(super) fn both(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        let (Some(a), Some(b)) = (a, b) else {
+            return a.or(b);
+        };
+        let seconds = a.seconds + b.seconds;
+        let mean = |of: fn(&Self) -> f64| (of(&a) * a.seconds + of(&b) * b.seconds) / seconds.max(1e-9);
+        Some(Self {
+            seconds,
+            own: mean(|i| i.own),
+            others: mean(|i| i.others),
+            steal: mean(|i| i.steal),
+            switches: mean(|i| i.switches),
+        })
+    }
+
     /// Why the interval is no measurement of a machine at rest, in words; empty where it is one, or is too short to
     /// tell.
     pub(super) fn contention(&self, n_threads: usize, n_cores: usize) -> Vec<String> {

@@ -9,7 +9,7 @@ use super::args::Args;
 use super::bandwidth::{self, Bandwidth};
 use super::cold::{self, Start};
 use super::in_turn::{self, Turn};
-use super::load::{self, Watch};
+use super::load::{self, Interval, Watch};
 use super::plan::{Config, Plan, Test};
 use super::plot::Plot;
 use super::record::{Measured, ModelFacts, Results};
@@ -85,7 +85,8 @@ impl Bench<'_> {
             self.model(path)?;
         }
         let n_threads = self.pools.iter().map(Pool::n_batch).max();
-        let whole = self.watch.stop();
+        // In turn the others are the ones that are compared.
+        let whole = self.watch.stop().filter(|_| !plan.in_turn);
         self.results.finish(whole, n_threads.unwrap_or(1));
         self.output.end(&self.results)?;
         Ok(self.results)
@@ -210,7 +211,7 @@ impl Bench<'_> {
         let n_threads = pool.n_batch();
         let known = self.results.bandwidths.iter().any(|b| b.n_threads == n_threads);
         let generates = self.plan.tests.iter().any(|t| t.n_prompt == 0);
-        if known || self.args.no_bandwidth || !generates {
+        if known || self.args.no_bandwidth || self.args.in_turn || !generates {
             return;
         }
         let measured: Option<Bandwidth> = pool.enter(bandwidth::measure);
@@ -226,6 +227,11 @@ fn measure(
     test: Test,
 ) -> std::result::Result<Measured, Failure> {
     let repetitions = plan.repetitions as usize;
+    let mut turn = if plan.in_turn {
+        in_turn::wait(&test, 0)?
+    } else {
+        Turn::Repetition
+    };
     // A sweep goes on with the same weights: its first step has warmed them up.
     let warmup = if plan.warmup && (plan.sweep.is_none() || test.n_depth == 0) {
         let mut series = u64::from(u32::MAX);
@@ -237,16 +243,14 @@ fn measure(
     } else {
         None
     };
-    let watch = Watch::start();
+    let mut watch = Watch::start();
+    let mut interval = None;
     let runs = warmup.map_or(1, |w| w.runs());
     // Every run has its own tokens, as another prompt would; the last ones are those that a longer context begins
     // with.
     let mut series = repetitions as u64 * u64::from(runs);
     let mut seconds = Vec::with_capacity(repetitions);
-    for done in 0..repetitions {
-        if plan.in_turn && in_turn::wait(&test, done)? == Turn::Next {
-            break;
-        }
+    while turn == Turn::Repetition {
         let mut sum = 0.0;
         for _ in 0..runs {
             series -= 1;
@@ -255,7 +259,15 @@ fn measure(
         let mean = sum / f64::from(runs);
         seconds.push(mean);
         if plan.in_turn {
-            in_turn::tell(&test, done, mean);
+            interval = Interval::both(interval, watch.stop());
+            in_turn::tell(&test, seconds.len(), mean);
+        }
+        if seconds.len() == repetitions {
+            break;
+        }
+        if plan.in_turn {
+            turn = in_turn::wait(&test, seconds.len())?;
+            watch = Watch::start();
         }
     }
     Ok(Measured {
@@ -266,7 +278,7 @@ fn measure(
         runs,
         seconds,
         traffic: None,
-        interval: watch.stop(),
+        interval: if plan.in_turn { interval } else { watch.stop() },
         contended: Vec::new(),
     })
 }

@@ -137,7 +137,10 @@ class Peer(Program):
         if not answer:
             self.messages.seek(0)
             raise LeftOut(f"the peer ended with status {self.process.wait()}: {self.messages.read()[-500:]}")
-        return json.loads(answer)["speed"]
+        speed = json.loads(answer)["speed"]
+        if speed is None:
+            raise LeftOut("the peer computed more than it was asked for")
+        return speed
 
 
 def turns(ours, peer, test, n):
@@ -162,21 +165,29 @@ def turns(ours, peer, test, n):
 
 def measure(ours, peer, n):
     """What a line of results says of one case."""
-    record, all_turns = dict(turns=n, dropped=0, others=[]), dict(ours={}, peer={})
+    record, all_turns, noisy = dict(turns=n, dropped=0, others=[]), dict(ours={}, peer={}), None
     for test in TESTS:
         try:
-            kept, others, dropped = turns(ours, peer, test, n)
-        finally:
-            ours.next()
+            if noisy:
+                # A test cannot be passed over.
+                ours.ask(test)
+            else:
+                kept, others, dropped = turns(ours, peer, test, n)
+        except Noisy as why:
+            noisy = why
+        ours.next()
+        if noisy:
+            continue
         record["dropped"] += dropped
         record["others"] += others
         for i, who in enumerate(("ours", "peer")):
-            speeds = [round(turn[i], 2) for turn in kept if turn[i]]
+            speeds = [round(turn[i], 2) for turn in kept]
             all_turns[who][test] = speeds
-            record[f"{who}_{test}"] = round(statistics.median(speeds), 2) if speeds else None
+            record[f"{who}_{test}"] = round(statistics.median(speeds), 2)
+    if noisy:
+        raise noisy
     for test in TESTS:
-        o, p = record[f"ours_{test}"], record[f"peer_{test}"]
-        record[f"ratio_{test}"] = round(o / p, 3) if o and p else None
+        record[f"ratio_{test}"] = round(record[f"ours_{test}"] / record[f"peer_{test}"], 3)
     record["all"] = all_turns
     return record
 
@@ -213,9 +224,10 @@ def files(a):
 
 def file(a, known, contexts, shape, kind, depth, threads, path):
     """Measures one model; gives the names of the cases that were left out."""
-    left_out = []
+    left_out, rest = [], list(threads)
     ours = Ours(a.bench, path, threads, depth)
-    for n in threads:
+    while rest:
+        n = rest.pop(0)
         name, start = f"{shape}:{kind}:{n}:{depth}", time.monotonic()
         peer = Peer(path, n, depth, os.path.join(contexts, f"{shape}-{depth}"))
         try:
@@ -223,9 +235,11 @@ def file(a, known, contexts, shape, kind, depth, threads, path):
         except LeftOut as why:
             left_out.append(name)
             print(f"{name} left out: {why}", file=sys.stderr, flush=True)
-            if ours.process.poll() is not None or not isinstance(why, Noisy):
-                break
-            continue
+            if isinstance(why, Noisy):
+                continue
+            # Where gguf-bench stands is not known.
+            left_out += [f"{shape}:{kind}:{n}:{depth}" for n in rest]
+            break
         finally:
             peer.end()
         record = dict(shape=shape, type=kind, threads=n, depth=depth, **known, **found)

@@ -3,7 +3,7 @@
 
 peer_server.py MODEL.gguf THREADS DEPTH CONTEXT: for each line "TEST N" on stdin, a line of JSON on stdout with tokens per
 second. TEST is pp, a prompt of N tokens behind a context of DEPTH, or tg, N tokens generated behind it. The context is that
-of the file CONTEXT, which is made at the first question where it is not there. speed is null where more was computed than was
+of the file CONTEXT, which is made first where it is not there. speed is null where more was computed than was
 asked for.
 """
 import json
@@ -49,7 +49,8 @@ def slot(action):
     """Writes the context to the file, or reads it."""
     question = urllib.request.Request(f"{server.listening_address}/slots/0?action={action}",
                                       json.dumps(dict(filename=name)).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(question) as answer:
+    # Not by way of a proxy that the environment may name.
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(question) as answer:
         json.load(answer)
 
 
