@@ -9,7 +9,6 @@ file has already is passed over. Run it with a Python that has xllamacpp.
 """
 import argparse
 import contextlib
-import csv
 import datetime
 import fnmatch
 import importlib.metadata
@@ -147,7 +146,8 @@ def turns(ours, peer, test, n):
     """n turns of both that nothing disturbed, the share that others had in each, and how often a turn was dropped."""
     kept, others, dropped = [], [], 0
     # Threads up, pages in, context made.
-    ours.ask(test), peer.ask(test)
+    ours.ask(test)
+    peer.ask(test)
     while len(kept) < n:
         try:
             (one, a), (other, b) = ours.turn(test), peer.turn(test)
