@@ -72,10 +72,52 @@ impl Formatter for Python {
     }
 }
 
+/// A text that stops growing at a number of bytes.
+struct Bounded {
+    text: Vec<u8>,
+    left: u64,
+}
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.left = self
+            .left
+            .checked_sub(bytes.len() as u64)
+            .ok_or(std::io::ErrorKind::StorageFull)?;
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> Io {
+        Ok(())
+    }
+}
+
+/// What `write_json` writes into at most `n_bytes` bytes.
+fn bounded(
+    n_bytes: u64,
+    write_json: impl FnOnce(&mut Bounded) -> serde_json::Result<()>,
+) -> Result<Vec<u8>, Error> {
+    let mut out = Bounded {
+        text: Vec::new(),
+        left: n_bytes,
+    };
+    match write_json(&mut out) {
+        Ok(()) => Ok(out.text),
+        Err(e) if e.io_error_kind() == Some(std::io::ErrorKind::StorageFull) => {
+            Err(Error::from(ErrorKind::OutOfFuel))
+        }
+        Err(e) => Err(wrong(&e)),
+    }
+}
+
+fn wrong(e: &dyn std::fmt::Display) -> Error {
+    Error::new(ErrorKind::BadSerialization, format!("`tojson`: {e}"))
+}
+
 /// `json.dumps(value, ensure_ascii=False)` with the options `indent`, `separators`, `sort_keys` and
-/// `ensure_ascii`, of which the last must be false.
-pub(super) fn write(value: &Value, options: &Kwargs) -> Result<String, Error> {
-    let wrong = |e: &dyn std::fmt::Display| Error::new(ErrorKind::BadSerialization, format!("`tojson`: {e}"));
+/// `ensure_ascii`, of which the last must be false. A text of more than `n_bytes` costs too much.
+pub(super) fn write(value: &Value, options: &Kwargs, n_bytes: u64) -> Result<String, Error> {
     let indent: Option<Value> = options.get("indent")?;
     let indent = match indent.filter(|v| !v.is_none()) {
         None => None,
@@ -95,10 +137,15 @@ pub(super) fn write(value: &Value, options: &Kwargs) -> Result<String, Error> {
         None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
         None => (", ".to_owned(), ": ".to_owned()),
     };
-    let mut json = serde_json::to_value(value).map_err(|e| wrong(&e))?;
-    if options.get::<Option<bool>>("sort_keys")? == Some(true) {
+    let sorted: Option<serde_json::Value> = if options.get::<Option<bool>>("sort_keys")? == Some(true) {
+        // Its text first, which is bounded: a value has no size that could be asked for.
+        let text = bounded(n_bytes, |out| serde_json::to_writer(out, value))?;
+        let mut json: serde_json::Value = serde_json::from_slice(&text).map_err(|e| wrong(&e))?;
         json.sort_all_objects();
-    }
+        Some(json)
+    } else {
+        None
+    };
     let style = Python {
         item,
         key,
@@ -106,8 +153,12 @@ pub(super) fn write(value: &Value, options: &Kwargs) -> Result<String, Error> {
         depth: 0,
         filled: false,
     };
-    let mut out = Vec::new();
-    json.serialize(&mut Serializer::with_formatter(&mut out, style))
-        .map_err(|e| wrong(&e))?;
-    String::from_utf8(out).map_err(|e| wrong(&e))
+    let text = bounded(n_bytes, |out| {
+        let mut out = Serializer::with_formatter(out, style);
+        match &sorted {
+            Some(json) => json.serialize(&mut out),
+            None => value.serialize(&mut out),
+        }
+    })?;
+    String::from_utf8(text).map_err(|e| wrong(&e))
 }

@@ -3,21 +3,27 @@
 //! Templates are run the way Hugging Face's `apply_chat_template` runs them: blocks are trimmed, loops can be
 //! left, strings have Python's methods, `raise_exception`, `strftime_now` and a `tojson` that escapes nothing
 //! are there, and `generation` blocks are passed through. A template cannot reach anything but the values that
-//! it is given, and the work and memory that it may use are bounded.
+//! it is given, and the work and memory that it may use are bounded: by steps ([`FUEL`]), and, for what the engine does
+//! not count as steps, by time ([`SECONDS`]).
 
 mod date;
 mod json;
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use gguf::{Metadata, key};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value};
-use minijinja::{Environment, ErrorKind, UndefinedBehavior};
+use minijinja::{Environment, ErrorKind, State, UndefinedBehavior};
 use serde::Serialize;
 
 use crate::{Error, Result, TokenRole, Tokenizer};
 
 /// Steps that any template may take; each pays for 64 bytes of data, too.
 const FUEL: u64 = 2_000_000;
+/// Bytes of JSON that a step pays for while they are written.
+const JSON_PER_STEP: u64 = 8;
 /// Further steps for each byte of the messages.
 const FUEL_PER_BYTE: u64 = 8;
 
@@ -84,7 +90,10 @@ impl ChatTemplate {
                 what: format!("expected at most {MAX_SOURCE} bytes, found {}", source.len()).into(),
             });
         }
-        on_large_stack(|| template.env.template_from_str(&template.source).map(|_| ()))?;
+        let (env, read) = (template.env.clone(), template.source.clone());
+        aside(source.len(), 0, SECONDS, move || {
+            env.template_from_str(&read).map(|_| ())
+        })?;
         Ok(template)
     }
 
@@ -121,7 +130,8 @@ impl ChatTemplate {
     /// further values for the template.
     ///
     /// # Errors
-    /// What the template itself refuses, with its words; a template that does not end.
+    /// What the template itself refuses, with its words; a template that does not end, or not within [`SECONDS`] for
+    /// each [`FUEL`] steps that it may take: what it was at then goes on in a thread of its own until that ends.
     pub fn render(
         &self,
         messages: &[Message],
@@ -150,31 +160,60 @@ impl ChatTemplate {
         let values = Value::from_pairs(values);
         let mut env = self.env.clone();
         env.set_fuel(Some(fuel));
-        on_large_stack(|| env.template_from_str(&self.source)?.render(values))
+        let source = self.source.clone();
+        let seconds = SECONDS.saturating_mul((fuel / FUEL).max(1));
+        aside(source.len(), fuel, seconds, move || {
+            env.template_from_str(&source)?.render(values)
+        })
     }
 }
 
 /// Bytes of a template; those of real models have 20,000 at most.
 const MAX_SOURCE: usize = 1 << 17;
-/// Address space for the parser, which calls itself for every operator of a chain: more for each byte of a template
-/// than it was seen to take.
-const STACK: usize = MAX_SOURCE << 12;
+/// Address space for each byte of a template, more than the parser was seen to take: it calls itself for every operator of
+/// a chain.
+const STACK_PER_BYTE: u64 = 1 << 12;
+/// Address space for each step. A list in a list takes ten steps at least, and what walks one calls itself for each level,
+/// with 500 bytes at most.
+const STACK_PER_STEP: u64 = 96;
+/// Address space for all else: macros that call themselves, as deep as minijinja lets them.
+const STACK: u64 = 8 << 20;
+/// Seconds for [`FUEL`] steps, which take less than one. The text and the hash of a list are made in one step, and forty
+/// steps make a list in which one other is found 2^40 times.
+const SECONDS: u64 = 10;
 
-/// Runs what parses a template where no chain of operators can use the stack up.
-fn on_large_stack<T: Send>(work: impl FnOnce() -> Result<T, minijinja::Error> + Send) -> Result<T> {
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new()
-            .stack_size(STACK)
-            .spawn_scoped(scope, work)
-            .map_err(|e| Error::Template {
-                place: "".into(),
-                what: format!("no thread to read it: {e}").into(),
-            })?;
-        let done = thread
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        done.map_err(|e| told(&e))
-    })
+/// Does what reads a template of `n_bytes`, or runs it for `fuel` steps, in a thread with a stack that it cannot use up, and
+/// for `seconds` at most.
+fn aside<T: Send + 'static>(
+    n_bytes: usize,
+    fuel: u64,
+    seconds: u64,
+    work: impl FnOnce() -> Result<T, minijinja::Error> + Send + 'static,
+) -> Result<T> {
+    let refused = |what: String| Error::Template {
+        place: "".into(),
+        what: what.into(),
+    };
+    let stack = (n_bytes as u64)
+        .saturating_mul(STACK_PER_BYTE)
+        .saturating_add(fuel.saturating_mul(STACK_PER_STEP))
+        .saturating_add(STACK);
+    let (send, done) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new()
+        .stack_size(usize::try_from(stack).unwrap_or(usize::MAX))
+        // Nobody waits for it any more where it cannot be sent.
+        .spawn(move || drop(send.send(work())))
+        .map_err(|e| refused(format!("no thread to read it: {e}")))?;
+    match done.recv_timeout(Duration::from_secs(seconds)) {
+        Ok(done) => done.map_err(|e| told(&e)),
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(refused(format!(
+            "it takes more than {seconds} seconds, as no conversation does"
+        ))),
+        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("it ends behind what it sends"),
+        },
+    }
 }
 
 /// What a template finds around it.
@@ -194,11 +233,15 @@ fn environment() -> Environment<'static> {
         },
     );
     env.add_function("strftime_now", |format: &str| date::now(format));
-    env.add_filter("tojson", |value: Value, options: Kwargs| {
-        let text = json::write(&value, &options)?;
-        options.assert_all_used()?;
-        Ok::<_, minijinja::Error>(Value::from_safe_string(text))
-    });
+    env.add_filter(
+        "tojson",
+        |state: &State<'_, '_>, value: Value, options: Kwargs| {
+            let steps = state.fuel_levels().map_or(FUEL, |(_, left)| left);
+            let text = json::write(&value, &options, steps.saturating_mul(JSON_PER_STEP))?;
+            options.assert_all_used()?;
+            Ok::<_, minijinja::Error>(Value::from_safe_string(text))
+        },
+    );
     env
 }
 

@@ -164,3 +164,46 @@ fn templates_of_a_file_have_names() {
         "chat template `foo`: expected a template or one of the names `tool_use`, `default`, `chatml`"
     );
 }
+
+/// Lists in lists: one in the next, so often, or twice in the next.
+fn nested(times: usize, next: &str, end: &str) -> String {
+    format!(
+        "{{% set ns = namespace(x=[1]) %}}{{% for a in range({}) %}}{{% for b in range({}) %}}{{% set ns.x = {next} %}}\
+         {{% endfor %}}{{% endfor %}}{end}",
+        times.div_ceil(5000),
+        times.min(5000)
+    )
+}
+
+#[test]
+fn no_nested_value_uses_the_stack_up() {
+    let ends = "{{ ns.x }}{{ ns.x|tojson }}{{ [ns.x] == [ns.x] }}{{ ns.x < [ns.x] }}{{ {ns.x: 1}|length }}";
+    for next in ["[ns.x]", "{'x': ns.x}", "namespace(x=ns.x)"] {
+        // Any answer will do.
+        let _ = render(&nested(90_000, next, ends), TALK).is_ok();
+    }
+    // Longer messages may make deeper ones.
+    let talk = "m".repeat(1 << 18);
+    let _ = render(&nested(330_000, "[ns.x]", "{{ ns.x }}"), &[("user", &talk)]).is_ok();
+}
+
+#[test]
+fn values_that_share_parts_are_not_written_without_end() {
+    let json = render(&nested(60, "[ns.x, ns.x]", "{{ ns.x|tojson }}"), TALK);
+    let sorted = render(
+        &nested(60, "{'a': ns.x, 'b': ns.x}", "{{ ns.x|tojson(sort_keys=true) }}"),
+        TALK,
+    );
+    for refused in [json, sorted] {
+        let told = refused.unwrap_err().to_string();
+        assert!(told.contains("more steps or memory than"), "{told}");
+    }
+    // What the engine does in one step: time ends it.
+    let (_stay, wait) = mpsc::channel::<()>();
+    let told = aside(0, 0, 0, move || {
+        let _ = wait.recv();
+        Ok(())
+    });
+    let told = told.unwrap_err().to_string();
+    assert!(told.contains("more than 0 seconds"), "{told}");
+}
