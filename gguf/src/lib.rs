@@ -68,6 +68,7 @@ pub mod limits;
 #[doc(hidden)]
 pub mod line;
 mod metadata;
+mod name;
 mod pairs;
 mod parse;
 mod read;
@@ -84,6 +85,7 @@ mod write;
 pub use error::{Error, Malformed, Result};
 pub use layout::{Layout, TensorSpec};
 pub use metadata::Metadata;
+pub use name::short;
 pub use read::{Endian, GgufFile, Header, OpenOptions, Outline, Part};
 pub use strings::Strings;
 pub use tensor::{Shape, TensorInfo};

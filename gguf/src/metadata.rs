@@ -1,5 +1,7 @@
 //! Ordered key-value pairs.
 
+use std::collections::HashSet;
+
 use crate::{Array, Error, Result, Strings, Value};
 
 /// Metadata in the file's order. Keys are unique.
@@ -156,9 +158,12 @@ impl<K: Into<String>, V: Into<Value>> FromIterator<(K, V)> for Metadata {
 
 impl<K: Into<String>, V: Into<Value>> Extend<(K, V)> for Metadata {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
-        for (key, value) in pairs {
-            self.set(key, value.into());
-        }
+        let new = pairs.into_iter().map(|(key, value)| (key.into(), value.into()));
+        self.pairs.extend(new);
+        // As if each was set after the other: of those with the same key the last one stays.
+        let mut seen = HashSet::with_capacity(self.pairs.len());
+        let mut stays: Vec<bool> = self.pairs.iter().rev().map(|(k, _)| seen.insert(k.as_str())).collect();
+        self.pairs.retain(|_| stays.pop() == Some(true));
     }
 }
 
@@ -172,8 +177,14 @@ mod tests {
         let mut m: Metadata = [("a", 1_u32), ("b", 2), ("c", 3)].into_iter().collect();
         m.set("a", 4_u32.into());
         assert_eq!(m.iter().map(|(k, _)| k).collect::<Vec<_>>(), ["b", "c", "a"]);
+        m.extend([("d", 5_u32), ("b", 6), ("d", 7), ("b", 2)]);
+        assert_eq!(
+            m.iter().map(|(k, _)| k).collect::<Vec<_>>(),
+            ["c", "a", "d", "b"]
+        );
+        assert_eq!(m.get("d"), Some(&Value::U32(7)));
         assert_eq!(m.remove("b"), Some(Value::U32(2)));
-        assert_eq!(m.len(), 2);
+        assert_eq!(m.len(), 3);
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::cursor::Cursor;
 use crate::limits;
 use crate::read::{Endian, Header};
 use crate::source::Source;
-use crate::validate::Finding;
-use crate::{Array, Error, Metadata, Result, Shape, Strings, TensorInfo, Value, ValueType, key, sniff};
+use crate::validate::{Finding, Findings};
+use crate::{Array, Error, Metadata, Result, Shape, Strings, TensorInfo, Value, ValueType, key, short, sniff};
 
 /// What the parser found.
 pub(crate) struct Parsed {
@@ -106,7 +106,7 @@ pub(crate) fn parse(source: &dyn Source, keep: Keep) -> Result<Parsed> {
         tensors,
         alignment,
         data_offset,
-        findings,
+        findings: findings.into_vec(),
         cut,
         spans: Spans {
             pairs,
@@ -122,7 +122,9 @@ struct Notes {
     keep: usize,
     /// Arrays inside arrays so far.
     n_inner: u64,
-    findings: Vec<Finding>,
+    /// Whether the pair that is read has strings that are not UTF-8, which is said once.
+    is_not_utf8: bool,
+    findings: Findings,
     cut: Vec<(String, u64)>,
     /// Where each pair stands.
     pairs: Vec<Range<u64>>,
@@ -186,6 +188,7 @@ fn parse_metadata(cursor: &mut Cursor<'_>, n: u64, keep: Keep, notes: &mut Notes
         let Some(kind) = ValueType::from_id(id) else {
             return Err(cursor.error(type_at, &format!("value type {id} is unknown: expected 0 to 12")));
         };
+        notes.is_not_utf8 = false;
         notes.keep = if keep.whole == Some(&key) {
             usize::MAX
         } else {
@@ -199,7 +202,7 @@ fn parse_metadata(cursor: &mut Cursor<'_>, n: u64, keep: Keep, notes: &mut Notes
 }
 
 /// Keeps the first of pairs with the same key, and the order; the others are findings.
-fn unique(pairs: Vec<(u64, String, Value)>, findings: &mut Vec<Finding>) -> Metadata {
+fn unique(pairs: Vec<(u64, String, Value)>, findings: &mut Findings) -> Metadata {
     let mut order: Vec<usize> = (0..pairs.len()).collect();
     order.sort_by_key(|&i| pairs[i].1.as_str());
     let mut repeated = vec![false; pairs.len()];
@@ -215,14 +218,20 @@ fn unique(pairs: Vec<(u64, String, Value)>, findings: &mut Vec<Finding>) -> Meta
             } else {
                 "the key is empty"
             };
-            let remedy = "write the file again with one value for each key";
-            findings.push(Finding::severe(format!("key `{key}`"), Some(at), what, remedy));
+            findings.push("keys that are empty or there already", || {
+                let remedy = "write the file again with one value for each key";
+                Finding::severe(object(&key), Some(at), what, remedy)
+            });
         }
         if !repeated {
             metadata.push_new(key, value);
         }
     }
     metadata
+}
+
+fn object(key: &str) -> String {
+    format!("key `{}`", short(key))
 }
 
 fn parse_value(cursor: &mut Cursor<'_>, kind: ValueType, key: &str, notes: &mut Notes) -> Result<Value> {
@@ -246,18 +255,15 @@ fn parse_value(cursor: &mut Cursor<'_>, kind: ValueType, key: &str, notes: &mut 
 
 /// A string value. Some writers cut strings at a number of bytes, inside a character: that is repaired, since
 /// nothing depends on such a text. Elements of arrays (tokens) are not.
-fn parse_text(cursor: &mut Cursor<'_>, key: &str, findings: &mut Vec<Finding>) -> Result<String> {
+fn parse_text(cursor: &mut Cursor<'_>, key: &str, findings: &mut Findings) -> Result<String> {
     let at = cursor.pos();
     let bytes = cursor.string_bytes(limits::MAX_STRING_BYTES, "string")?;
     let text = String::from_utf8_lossy(bytes);
     if matches!(text, Cow::Owned(_)) {
-        let what = "the string is not UTF-8: bytes that are not are read as U+FFFD";
-        findings.push(Finding::unusual(
-            format!("key `{key}`"),
-            Some(at),
-            what,
-            "set the key again",
-        ));
+        findings.push("strings that are not UTF-8", || {
+            let what = "the string is not UTF-8: bytes that are not are read as U+FFFD";
+            Finding::unusual(object(key), Some(at), what, "set the key again")
+        });
     }
     Ok(text.into_owned())
 }
@@ -358,20 +364,23 @@ fn parse_elements(
     })
 }
 
-/// The next `n` strings of an array. They are kept as they stand; those that are not UTF-8 are a finding.
+/// The next `n` strings of an array. They are kept as they stand; the first that is not UTF-8 is a finding, once for
+/// each key.
 fn parse_strings(cursor: &mut Cursor<'_>, n: usize, key: &str, notes: &mut Notes) -> Result<Strings> {
     let at = cursor.pos();
     let mut strings = Strings::with_room(n).ok_or_else(|| cursor.out_of_memory(n))?;
     for _ in 0..n {
         strings.push(cursor.string_bytes(limits::MAX_STRING_BYTES, "array element")?);
     }
-    if let Some(i) = strings.first_not_utf8() {
-        notes.findings.push(Finding::unusual(
-            format!("key `{key}`"),
-            Some(at),
-            format!("element {i} is not UTF-8"),
-            "make the file again from the original tokenizer",
-        ));
+    if !notes.is_not_utf8
+        && let Some(i) = strings.first_not_utf8()
+    {
+        notes.is_not_utf8 = true;
+        notes.findings.push("arrays of strings that are not UTF-8", || {
+            let what = format!("element {i} is not UTF-8");
+            let remedy = "make the file again from the original tokenizer";
+            Finding::unusual(object(key), Some(at), what, remedy)
+        });
     }
     Ok(strings)
 }
@@ -389,7 +398,7 @@ fn skip_elements(cursor: &mut Cursor<'_>, kind: ValueType, n: usize) -> Result<(
 }
 
 /// The alignment that the metadata names. Without a sound one the data section cannot be found.
-fn alignment(source: &dyn Source, metadata: &Metadata, findings: &mut Vec<Finding>) -> Result<u64> {
+fn alignment(source: &dyn Source, metadata: &Metadata, findings: &mut Findings) -> Result<u64> {
     let Some(value) = metadata.get(key::ALIGNMENT) else {
         return Ok(limits::DEFAULT_ALIGNMENT);
     };
@@ -411,8 +420,8 @@ fn alignment(source: &dyn Source, metadata: &Metadata, findings: &mut Vec<Findin
         return Err(refuse(format!("{alignment}, which is unreasonable")));
     }
     if value.value_type() != ValueType::U32 {
-        findings.push(Finding::severe(
-            format!("key `{}`", key::ALIGNMENT),
+        findings.one(Finding::severe(
+            object(key::ALIGNMENT),
             None,
             format!(
                 "expected type u32, found {}: llama.cpp refuses the file",

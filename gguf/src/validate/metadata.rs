@@ -1,16 +1,18 @@
 //! Checks of metadata that any reader relies on, whatever the architecture.
 
-use super::Finding;
-use crate::{Array, GgufFile, Value, key};
+use super::{Finding, Findings};
+use crate::{Array, GgufFile, Value, key, short};
 
 /// Checks the types of well-known keys, array nesting and that the vocabulary agrees with itself: arrays of
 /// the same length, special tokens inside it.
 pub fn metadata(file: &GgufFile) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut findings = Findings::new();
     for (key, value) in file.metadata.iter() {
         if let Value::Array(Array::Array(_)) = value {
             let what = "arrays of arrays: llama.cpp refuses the file";
-            findings.push(Finding::severe(object(key), None, what, "flatten the array"));
+            findings.push("keys with arrays of arrays", || {
+                Finding::severe(object(key), None, what, "flatten the array")
+            });
         }
     }
     match file.metadata.get(key::ARCHITECTURE) {
@@ -18,7 +20,7 @@ pub fn metadata(file: &GgufFile) -> Vec<Finding> {
         found => {
             let found = found.map_or("nothing".to_owned(), Value::type_name);
             let what = format!("expected a string, found {found}: no program can tell how to run the model");
-            findings.push(Finding::unusual(
+            findings.one(Finding::unusual(
                 object(key::ARCHITECTURE),
                 None,
                 what,
@@ -27,14 +29,14 @@ pub fn metadata(file: &GgufFile) -> Vec<Finding> {
         }
     }
     vocabulary(file, &mut findings);
-    findings
+    findings.into_vec()
 }
 
 fn object(key: &str) -> String {
-    format!("key `{key}`")
+    format!("key `{}`", short(key))
 }
 
-fn vocabulary(file: &GgufFile, findings: &mut Vec<Finding>) {
+fn vocabulary(file: &GgufFile, findings: &mut Findings) {
     let Some(Value::Array(Array::String(tokens))) = file.metadata.get(key::TOKENS) else {
         return;
     };
@@ -47,7 +49,7 @@ fn vocabulary(file: &GgufFile, findings: &mut Vec<Finding>) {
                 tokens.len(),
                 array.len()
             );
-            findings.push(Finding::severe(
+            findings.one(Finding::severe(
                 object(key),
                 None,
                 what,
@@ -64,13 +66,15 @@ fn vocabulary(file: &GgufFile, findings: &mut Vec<Finding>) {
             && id != u64::from(u32::MAX)
             && id >= tokens.len() as u64
         {
-            let what = format!("expected a token below {}, found {id}", tokens.len());
-            findings.push(Finding::severe(
-                object(key),
-                None,
-                what,
-                "set the key to a token of the vocabulary",
-            ));
+            findings.push("keys with a token beyond the vocabulary", || {
+                let what = format!("expected a token below {}, found {id}", tokens.len());
+                Finding::severe(
+                    object(key),
+                    None,
+                    what,
+                    "set the key to a token of the vocabulary",
+                )
+            });
         }
     }
 }

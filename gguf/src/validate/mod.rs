@@ -3,14 +3,16 @@
 //! The rules are those of llama.cpp's reader, the strictest in use: the tensors stand in the order of their list,
 //! each at the sum of the padded sizes before it, wholly inside the file.
 
+mod findings;
 mod metadata;
 mod places;
 mod set;
 
+pub use findings::Findings;
 pub use metadata::metadata;
 
 use crate::limits::NAME_BYTES;
-use crate::{Endian, GgufFile, Part, TensorInfo};
+use crate::{Endian, GgufFile, Part, TensorInfo, short};
 
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub struct Finding {
     pub severe: bool,
     /// The file it is about: an index of [`GgufFile::parts`].
     pub part: usize,
-    /// The key or tensor.
+    /// The key or tensor, its name cut by [`short`]; or the kind of those that are not listed.
     pub object: String,
     /// Byte position in the file, where there is one.
     pub at: Option<u64>,
@@ -74,7 +76,7 @@ impl Finding {
 /// What [`tensors`] found and proved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// All findings.
+    /// All findings; of each kind at most [`Findings`] keeps.
     pub findings: Vec<Finding>,
     /// Tensors that lie wholly inside the file, aligned, and share no byte with another.
     pub n_proved: usize,
@@ -90,16 +92,16 @@ pub fn layout(file: &GgufFile) -> Vec<Finding> {
 
 /// As [`layout`], and counts the tensors whose place is proved to be sound.
 pub fn tensors(file: &GgufFile) -> Report {
-    let mut findings = Vec::new();
+    let mut findings = Findings::new();
     let mut sound = vec![true; file.tensors.len()];
     set::check(file, &mut findings);
     check_names(file, &mut findings);
     for (i, part) in file.parts().iter().enumerate() {
-        let start = findings.len();
+        findings.set_part(i);
         findings.extend(part.findings.iter().cloned());
         if part.header.endian == Endian::Big {
             let what = "the file is big-endian: it can be shown, but its tensor data is not converted";
-            findings.push(Finding::unusual(
+            findings.one(Finding::unusual(
                 "file",
                 Some(4),
                 what,
@@ -109,66 +111,68 @@ pub fn tensors(file: &GgufFile) -> Report {
         let tensors = &file.tensors[part.tensors.clone()];
         check_types(part, tensors, &mut findings);
         places::check(part, tensors, &mut sound[part.tensors.clone()], &mut findings);
-        findings[start..].iter_mut().for_each(|f| f.part = i);
     }
     Report {
-        findings,
+        findings: findings.into_vec(),
         n_proved: sound.iter().filter(|&&s| s).count(),
     }
 }
 
 fn object(tensor: &TensorInfo) -> String {
-    format!("tensor `{}`", tensor.name)
+    format!("tensor `{}`", short(&tensor.name))
 }
 
-fn check_names(file: &GgufFile, findings: &mut Vec<Finding>) {
+fn check_names(file: &GgufFile, findings: &mut Findings) {
     let mut previous: Option<&TensorInfo> = None;
     for tensor in file.by_name() {
         let at = Some(file.tensor_range(tensor).start);
         if previous.is_some_and(|p| p.name == tensor.name) {
             let what = "two tensors have this name: readers disagree on which one counts";
-            let finding = Finding::severe(object(tensor), at, what, "make the file again with unique names");
-            findings.push(finding.of_part(tensor.part));
+            findings.push("tensors with the name of another", || {
+                Finding::severe(object(tensor), at, what, "make the file again with unique names")
+                    .of_part(tensor.part)
+            });
         }
         let n = tensor.name.len();
         if n == 0 || n > NAME_BYTES {
-            let what = format!("the name has {n} bytes: expected 1 to {NAME_BYTES}");
-            let finding = Finding::severe(object(tensor), at, what, "make the file again with shorter names");
-            findings.push(finding.of_part(tensor.part));
+            findings.push("tensors with a name of another length", || {
+                let what = format!("the name has {n} bytes: expected 1 to {NAME_BYTES}");
+                Finding::severe(object(tensor), at, what, "make the file again with shorter names")
+                    .of_part(tensor.part)
+            });
         }
         previous = Some(tensor);
     }
 }
 
-fn check_types(part: &Part, tensors: &[TensorInfo], findings: &mut Vec<Finding>) {
+fn check_types(part: &Part, tensors: &[TensorInfo], findings: &mut Findings) {
     for tensor in tensors {
         let at = Some(part.tensor_range(tensor).start);
         let Some(format) = tensor.format() else {
-            let what = format!(
-                "{} is not known to this build: its size, {} bytes, is the room up to what comes next",
-                tensor.type_name(),
-                tensor.n_bytes
-            );
-            findings.push(Finding::unusual(
-                object(tensor),
-                at,
-                what,
-                "get a newer release to read its values",
-            ));
+            findings.push("tensors of types that this build does not know", || {
+                let what = format!(
+                    "{} is not known to this build: its size, {} bytes, is the room up to what comes next",
+                    tensor.type_name(),
+                    tensor.n_bytes
+                );
+                Finding::unusual(
+                    object(tensor),
+                    at,
+                    what,
+                    "get a newer release to read its values",
+                )
+            });
             continue;
         };
         if tensor.shape.n_bytes(format).is_none() {
-            let geometry = &format.geometry;
-            let what = format!(
-                "shape {} does not fit {}: expected a row length divisible by {} and rows divisible by {}",
-                tensor.shape, format.name, geometry.block_elems, geometry.interleave
-            );
-            findings.push(Finding::severe(
-                object(tensor),
-                at,
-                what,
-                "quantize the tensor again",
-            ));
+            findings.push("tensors whose shape does not fit their type", || {
+                let geometry = &format.geometry;
+                let what = format!(
+                    "shape {} does not fit {}: expected a row length divisible by {} and rows divisible by {}",
+                    tensor.shape, format.name, geometry.block_elems, geometry.interleave
+                );
+                Finding::severe(object(tensor), at, what, "quantize the tensor again")
+            });
         }
     }
 }

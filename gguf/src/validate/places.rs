@@ -2,47 +2,56 @@
 
 use std::ops::Range;
 
-use super::{DOWNLOAD, Finding, REWRITE, object};
-use crate::{Part, TensorInfo};
+use super::{DOWNLOAD, Finding, Findings, REWRITE, object};
+use crate::{Part, TensorInfo, short};
 
 /// Checks where each tensor stands: inside the file, aligned, behind the one before it, apart from all others.
-pub(super) fn check(part: &Part, tensors: &[TensorInfo], sound: &mut [bool], findings: &mut Vec<Finding>) {
+pub(super) fn check(part: &Part, tensors: &[TensorInfo], sound: &mut [bool], findings: &mut Findings) {
     check_overlaps(part, tensors, sound, findings);
     let len = part.source().len();
-    let mut cut: Vec<usize> = Vec::new();
+    let (mut first_cut, mut n_cut) = (None, 0);
     let mut next = 0;
     for (i, tensor) in tensors.iter().enumerate() {
         let range = part.tensor_range(tensor);
         let misaligned = !tensor.offset.is_multiple_of(part.alignment);
         if misaligned {
-            let what = format!("offset {} is not a multiple of {}", tensor.offset, part.alignment);
-            findings.push(Finding::severe(object(tensor), Some(range.start), what, REWRITE));
+            findings.push("tensors that are not aligned", || {
+                let what = format!("offset {} is not a multiple of {}", tensor.offset, part.alignment);
+                Finding::severe(object(tensor), Some(range.start), what, REWRITE)
+            });
         }
         if tensor.offset > next {
-            let what = format!(
-                "offset {} leaves a hole of {} bytes: expected {next}, where the tensor before it ends",
-                tensor.offset,
-                tensor.offset - next
-            );
-            findings.push(Finding::severe(object(tensor), Some(range.start), what, REWRITE));
+            findings.push("holes in front of tensors", || {
+                let what = format!(
+                    "offset {} leaves a hole of {} bytes: expected {next}, where the tensor before it ends",
+                    tensor.offset,
+                    tensor.offset - next
+                );
+                Finding::severe(object(tensor), Some(range.start), what, REWRITE)
+            });
         } else if tensor.offset < next && sound[i] && !misaligned {
-            let what = format!("offset {} is out of order: expected {next}", tensor.offset);
-            findings.push(Finding::severe(object(tensor), Some(range.start), what, REWRITE));
+            findings.push("tensors out of order", || {
+                let what = format!("offset {} is out of order: expected {next}", tensor.offset);
+                Finding::severe(object(tensor), Some(range.start), what, REWRITE)
+            });
         }
         if range.end > len {
             if tensor.offset == next {
-                cut.push(i);
+                first_cut.get_or_insert(i);
+                n_cut += 1;
             } else {
-                let what = format!("it ends at byte {}, beyond the file's {len}", range.end);
-                findings.push(Finding::severe(object(tensor), Some(range.start), what, DOWNLOAD));
+                findings.push("tensors that end beyond the file", || {
+                    let what = format!("it ends at byte {}, beyond the file's {len}", range.end);
+                    Finding::severe(object(tensor), Some(range.start), what, DOWNLOAD)
+                });
             }
             sound[i] = false;
         }
         sound[i] &= !misaligned;
         next = pad(tensor.offset.saturating_add(tensor.n_bytes), part.alignment);
     }
-    if let Some(&first) = cut.first() {
-        findings.push(truncation(part, tensors, first, cut.len()));
+    if let Some(first) = first_cut {
+        findings.one(truncation(part, tensors, first, n_cut));
     }
     check_end(part, tensors, findings);
 }
@@ -59,12 +68,12 @@ fn truncation(part: &Part, tensors: &[TensorInfo], first: usize, n_cut: usize) -
         "the file is truncated: needs {needed} bytes, has {}; {n_cut} of {} tensors are cut, the first is `{}`",
         part.source().len(),
         tensors.len(),
-        tensor.name
+        short(&tensor.name)
     );
     Finding::severe("file", Some(part.tensor_range(tensor).start), what, DOWNLOAD)
 }
 
-fn check_overlaps(part: &Part, tensors: &[TensorInfo], sound: &mut [bool], findings: &mut Vec<Finding>) {
+fn check_overlaps(part: &Part, tensors: &[TensorInfo], sound: &mut [bool], findings: &mut Findings) {
     let mut spans: Vec<(Range<u64>, usize)> = tensors
         .iter()
         .enumerate()
@@ -77,19 +86,16 @@ fn check_overlaps(part: &Part, tensors: &[TensorInfo], sound: &mut [bool], findi
         if let Some((before, j)) = &furthest
             && range.start < before.end
         {
-            let what = format!(
-                "its {} bytes from byte {} run into tensor `{}`, which begins at byte {}",
-                before.end - before.start,
-                before.start,
-                tensors[i].name,
-                range.start
-            );
-            findings.push(Finding::severe(
-                object(&tensors[*j]),
-                Some(before.start),
-                what,
-                REWRITE,
-            ));
+            findings.push("tensors that run into another", || {
+                let what = format!(
+                    "its {} bytes from byte {} run into tensor `{}`, which begins at byte {}",
+                    before.end - before.start,
+                    before.start,
+                    short(&tensors[i].name),
+                    range.start
+                );
+                Finding::severe(object(&tensors[*j]), Some(before.start), what, REWRITE)
+            });
             sound[i] = false;
             sound[*j] = false;
         }
@@ -100,7 +106,7 @@ fn check_overlaps(part: &Part, tensors: &[TensorInfo], sound: &mut [bool], findi
 }
 
 /// What stands behind the last tensor.
-fn check_end(part: &Part, tensors: &[TensorInfo], findings: &mut Vec<Finding>) {
+fn check_end(part: &Part, tensors: &[TensorInfo], findings: &mut Findings) {
     let len = part.source().len();
     let Some(end) = tensors.iter().map(|t| part.tensor_range(t).end).max() else {
         return;
@@ -108,7 +114,7 @@ fn check_end(part: &Part, tensors: &[TensorInfo], findings: &mut Vec<Finding>) {
     let padded = pad(end, part.alignment);
     if end <= len && len < padded {
         let what = format!("the padding behind the last tensor is cut: expected {padded} bytes, found {len}");
-        findings.push(Finding::unusual(
+        findings.one(Finding::unusual(
             "file",
             Some(end),
             what,
@@ -121,7 +127,7 @@ fn check_end(part: &Part, tensors: &[TensorInfo], findings: &mut Vec<Finding>) {
     let mut magic = [0; 4];
     if part.source().read_at(padded, &mut magic).is_ok() && magic == *b"GGUF" {
         let what = "a second GGUF file begins behind the last tensor: files were joined end to end";
-        findings.push(Finding::severe(
+        findings.one(Finding::severe(
             "file",
             Some(padded),
             what,
@@ -129,7 +135,7 @@ fn check_end(part: &Part, tensors: &[TensorInfo], findings: &mut Vec<Finding>) {
         ));
     } else {
         let what = format!("{} bytes follow the last tensor", len - padded);
-        findings.push(Finding::unusual(
+        findings.one(Finding::unusual(
             "file",
             Some(padded),
             what,

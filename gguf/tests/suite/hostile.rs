@@ -312,6 +312,44 @@ fn what_follows_the_last_tensor_is_seen() {
     );
 }
 
+/// Bytes of all findings of a file.
+fn findings_bytes(raw: &Raw) -> usize {
+    let file = parse(raw.build()).expect("this file opens");
+    let all = [validate::layout(&file), validate::metadata(&file)].concat();
+    all.iter().map(|f| f.object.len() + f.what.len()).sum()
+}
+
+/// Names of 64 KiB, and thousands of things to say about each.
+#[test]
+fn findings_take_little_memory_however_long_the_names() {
+    let long = "k".repeat(65_535);
+    let broken = [&STRING.to_le_bytes()[..], &1_u64.to_le_bytes(), &1_u64.to_le_bytes(), b"\xff"].concat();
+    let keys = Raw::new().array(&long, ARRAY, 2000, &broken.repeat(2000));
+    assert!(findings_bytes(&keys) < 1000);
+    let file = parse(keys.build()).expect("opens");
+    assert_eq!(validate::layout(&file).len(), 1, "one for each key");
+
+    let mut tensors = Raw::new().tensor(&long, &[1 << 40], F32, 0);
+    for i in 0..2000 {
+        tensors = tensors.tensor(&format!("{i}"), &[1], F32, 0);
+    }
+    assert!(findings_bytes(&tensors) < 200_000);
+    assert_has(
+        &severe(&tensors).join("\n"),
+        &["tensors that run into another: and 1900 more", "kkk.. (65535 bytes)"],
+    );
+
+    // Every kind of finding of one tensor, and of one key.
+    let mut many = Raw::new().u32("general.alignment", 32);
+    for i in 0..2000 {
+        let name = format!("{}{i}", "n".repeat(1000));
+        many = many.pair(&name, STRING, &[&1_u64.to_le_bytes()[..], b"\xff"].concat());
+        many = many.u32(&name, 1);
+        many = many.tensor(&name, &[7], [Q4_0, 4242][i % 2], 1 << (i % 40));
+    }
+    assert!(findings_bytes(&many) < 500_000, "{}", findings_bytes(&many));
+}
+
 #[test]
 fn vocabularies_that_disagree_with_themselves_are_findings() {
     let raw = sound()

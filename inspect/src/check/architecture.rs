@@ -3,15 +3,15 @@
 //! An architecture that this build describes is compared tensor by tensor. Of all others the checks are those that
 //! hold for every model of language: see [`Generic`].
 
-use gguf::validate::Finding;
-use gguf::{GgufFile, Value, key};
+use gguf::validate::{Finding, Findings};
+use gguf::{GgufFile, Value, key, short};
 use gguf_models::{Attributes, arch, file_type};
 
 use super::generic::Generic;
 
 pub(super) const CONVERT: &str = "convert the model again";
 
-pub(super) fn check(file: &GgufFile, findings: &mut Vec<Finding>) {
+pub(super) fn check(file: &GgufFile, findings: &mut Findings) {
     let metadata = &file.metadata;
     let Some(attributes) = Attributes::of(metadata) else {
         return;
@@ -23,24 +23,34 @@ pub(super) fn check(file: &GgufFile, findings: &mut Vec<Finding>) {
     if file.tensors.is_empty() {
         if !metadata.contains(key::TOKENS) {
             let what = "expected tensors, found none, nor a vocabulary";
-            findings.push(Finding::severe("file", None, what, CONVERT));
+            findings.one(Finding::severe("file", None, what, CONVERT));
         }
         return;
     }
-    let n = findings.len();
+    let mut is_sound = true;
     if arch::by_name(attributes.architecture()).is_ok() {
         match arch::describe(metadata) {
             Ok((arch, hparams)) => {
-                let found = gguf_models::check(file, arch, &hparams);
-                findings.extend(found.into_iter().map(|f| Finding {
-                    object: format!("tensor `{}`", f.object),
-                    ..f
-                }));
+                for f in gguf_models::check(file, arch, &hparams) {
+                    is_sound &= !f.severe;
+                    let kind = if f.severe {
+                        "tensors that are missing or of another shape"
+                    } else {
+                        "tensors that the architecture does not have"
+                    };
+                    findings.push(kind, || Finding {
+                        object: format!("tensor `{}`", short(&f.object)),
+                        ..f
+                    });
+                }
             }
-            Err(e) => findings.push(Finding::severe("metadata", None, e.to_string(), CONVERT)),
+            Err(e) => {
+                is_sound = false;
+                findings.one(Finding::severe("metadata", None, e.to_string(), CONVERT));
+            }
         }
     }
-    if findings[n..].iter().all(|f| !f.severe) {
+    if is_sound {
         Generic::new(file, attributes).check(findings);
     }
     check_file_type(file, findings);
@@ -53,7 +63,7 @@ fn is_whole(file: &GgufFile) -> bool {
 }
 
 /// Whether the tensors are what `general.file_type` says, as far as a mixture can be told.
-fn check_file_type(file: &GgufFile, findings: &mut Vec<Finding>) {
+fn check_file_type(file: &GgufFile, findings: &mut Findings) {
     let Some(id) = file.metadata.get(key::FILE_TYPE).and_then(Value::to_uint) else {
         return;
     };
@@ -62,7 +72,7 @@ fn check_file_type(file: &GgufFile, findings: &mut Vec<Finding>) {
     if file_type::name_of(id).is_none() {
         let what = format!("file type {id} is not known to this build");
         let remedy = "nothing, unless the number is wrong";
-        findings.push(Finding::unusual(object, None, what, remedy));
+        findings.one(Finding::unusual(object, None, what, remedy));
         return;
     }
     let totals = crate::show::Totals::of(file);
@@ -76,12 +86,12 @@ fn check_file_type(file: &GgufFile, findings: &mut Vec<Finding>) {
             known.name
         );
         let remedy = "set the key to what the tensors are, unless their rows do not fit the type";
-        findings.push(Finding::unusual(object, None, what, remedy));
+        findings.one(Finding::unusual(object, None, what, remedy));
     }
 }
 
 /// The layout of quantized blocks has a version, which writers note.
-fn check_quantization_version(file: &GgufFile, findings: &mut Vec<Finding>) {
+fn check_quantization_version(file: &GgufFile, findings: &mut Findings) {
     let quantized = |t: &gguf::TensorInfo| t.format().is_some_and(|f| f.geometry.block_elems > 1);
     let version = file.metadata.get(key::QUANTIZATION_VERSION);
     let found = match version {
@@ -97,5 +107,5 @@ fn check_quantization_version(file: &GgufFile, findings: &mut Vec<Finding>) {
     };
     let object = format!("key `{}`", key::QUANTIZATION_VERSION);
     let remedy = "quantize the model again, if it comes from before 2023";
-    findings.push(Finding::unusual(object, None, found, remedy));
+    findings.one(Finding::unusual(object, None, found, remedy));
 }

@@ -1,7 +1,7 @@
 //! Reads the weights: values and scales that no sound file has, tensors, experts and rows without content.
 
-use gguf::validate::Finding;
-use gguf::{Endian, GgufFile, TensorInfo};
+use gguf::validate::{Finding, Findings};
+use gguf::{Endian, GgufFile, TensorInfo, short};
 use gguf_blocks::Format;
 use gguf_cli::{Progress, Result, Unit};
 use rayon::ThreadPool;
@@ -37,7 +37,7 @@ pub(crate) fn findings(file: &GgufFile, pool: &ThreadPool, quiet: bool) -> Resul
         progress.add(buffers.bytes.len() as u64);
         Ok(found)
     };
-    let mut findings = Vec::new();
+    let mut findings = Findings::new();
     let mut current: Option<(usize, Tally)> = None;
     in_order(pool, items, work, |(i, piece), found| {
         if current.as_ref().is_none_or(|(j, _)| *j != i) {
@@ -54,7 +54,7 @@ pub(crate) fn findings(file: &GgufFile, pool: &ThreadPool, quiet: bool) -> Resul
         tally.report(file, jobs[j].0, &mut findings);
     }
     progress.finish();
-    Ok(findings)
+    Ok(findings.into_vec())
 }
 
 /// A tensor whose values can be looked at.
@@ -338,12 +338,17 @@ impl Tally {
         }
     }
 
-    fn report(self, file: &GgufFile, tensor: &TensorInfo, findings: &mut Vec<Finding>) {
+    fn report(self, file: &GgufFile, tensor: &TensorInfo, findings: &mut Findings) {
         let mut add = |mut finding: Finding| {
             finding.part = tensor.part;
-            findings.push(finding);
+            let kind = if finding.severe {
+                "tensors with unsound blocks or values"
+            } else {
+                "tensors without content"
+            };
+            findings.push(kind, || finding);
         };
-        let object = format!("tensor `{}`", tensor.name);
+        let object = format!("tensor `{}`", short(&tensor.name));
         let start = file.tensor_range(tensor).start;
         for bad in &self.bad {
             let block = tensor.format().map_or(1, |f| f.geometry.block_elems as u64);

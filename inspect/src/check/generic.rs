@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use gguf::validate::Finding;
-use gguf::{Array, GgufFile, TensorInfo, Value, key};
+use gguf::validate::{Finding, Findings};
+use gguf::{Array, GgufFile, TensorInfo, Value, key, short};
 use gguf_models::attributes::PerLayer;
 use gguf_models::component::{Component, split_layer};
 use gguf_models::{Attributes, keys};
@@ -35,14 +35,14 @@ impl<'a> Generic<'a> {
         Self { file, attributes }
     }
 
-    pub(super) fn check(&self, findings: &mut Vec<Finding>) {
+    pub(super) fn check(&self, findings: &mut Findings) {
         self.check_floats(findings);
         // A projector or a diffusion model under an architecture's name has no token embedding.
         let Some(embedding) = self.file.tensor("token_embd.weight") else {
             if self.file.tensors.iter().any(|t| split_layer(&t.name).is_some()) {
                 let what = "expected a token embedding, found none";
                 let remedy = "convert the model again, unless it is no language model";
-                findings.push(Finding::severe("tensor `token_embd.weight`", None, what, remedy));
+                findings.one(Finding::severe("tensor `token_embd.weight`", None, what, remedy));
             }
             return;
         };
@@ -56,7 +56,7 @@ impl<'a> Generic<'a> {
     }
 
     fn object(&self, own: &str) -> String {
-        format!("key `{}`", self.attributes.key(own))
+        format!("key `{}`", short(&self.attributes.key(own)))
     }
 
     fn severe(&self, own: &str, what: impl Into<String>) -> Finding {
@@ -68,7 +68,7 @@ impl<'a> Generic<'a> {
         let at = Some(self.file.tensor_range(tensor).start);
         Finding {
             part: tensor.part,
-            ..Finding::severe(format!("tensor `{}`", tensor.name), at, what, CONVERT)
+            ..Finding::severe(format!("tensor `{}`", short(&tensor.name)), at, what, CONVERT)
         }
     }
 
@@ -77,23 +77,23 @@ impl<'a> Generic<'a> {
         self.attributes.largest(own)
     }
 
-    fn check_numbers(&self, findings: &mut Vec<Finding>) {
+    fn check_numbers(&self, findings: &mut Findings) {
         for own in REQUIRED {
             match self.uint(own) {
                 Some(1..) => {}
-                Some(0) => findings.push(self.severe(own, "expected at least 1, found 0")),
+                Some(0) => findings.one(self.severe(own, "expected at least 1, found 0")),
                 // Another type is a finding of the table of keys.
                 None if self.attributes.get(own).is_some() => {}
                 None => {
                     let what = "expected an unsigned integer, found nothing: no program can load the model";
-                    findings.push(self.severe(own, what));
+                    findings.one(self.severe(own, what));
                 }
             }
         }
     }
 
     /// Every number of the architecture is finite, and norms add a number above 0.
-    fn check_floats(&self, findings: &mut Vec<Finding>) {
+    fn check_floats(&self, findings: &mut Findings) {
         let prefix = self.attributes.key("");
         for (key, value) in self.file.metadata.iter() {
             let Some(own) = key.strip_prefix(&prefix) else {
@@ -105,14 +105,16 @@ impl<'a> Generic<'a> {
                 _ => continue,
             };
             if !x.is_finite() {
-                findings.push(self.severe(own, format!("expected a finite number, found {x}")));
+                findings.push("keys with a number that is not finite", || {
+                    self.severe(own, format!("expected a finite number, found {x}"))
+                });
             } else if EPSILONS.contains(&own) && x <= 0.0 {
-                findings.push(self.severe(own, format!("expected a number above 0, found {x}")));
+                findings.one(self.severe(own, format!("expected a number above 0, found {x}")));
             }
         }
     }
 
-    fn check_heads(&self, findings: &mut Vec<Finding>) {
+    fn check_heads(&self, findings: &mut Findings) {
         let attends = self.file.tensors.iter().any(|t| {
             let stem = split_layer(&t.name).map_or("", |(_, stem)| stem);
             ["attn_q.", "attn_qkv.", "attn_q_a."]
@@ -121,9 +123,9 @@ impl<'a> Generic<'a> {
         });
         let heads = "attention.head_count";
         if attends && self.attributes.get(heads).is_none() {
-            findings.push(self.severe(heads, "expected the number of attention heads, found nothing"));
+            findings.one(self.severe(heads, "expected the number of attention heads, found nothing"));
         } else if attends && self.uint(heads) == Some(0) {
-            findings.push(self.severe(heads, "expected at least 1, found 0"));
+            findings.one(self.severe(heads, "expected at least 1, found 0"));
         }
         let Some(n_layer) = self.uint("block_count").filter(|&n| n > 0) else {
             return;
@@ -136,7 +138,7 @@ impl<'a> Generic<'a> {
                     "expected one number for each of {n_layer} layers, found {}",
                     all.len()
                 );
-                findings.push(self.severe(own, what));
+                findings.one(self.severe(own, what));
             }
         }
         if let (Some(PerLayer::All(q)), Some(PerLayer::All(kv))) =
@@ -145,11 +147,11 @@ impl<'a> Generic<'a> {
             && !q.is_multiple_of(kv)
         {
             let what = format!("expected a divisor of the {q} heads of queries, found {kv}");
-            findings.push(self.severe("attention.head_count_kv", what));
+            findings.one(self.severe("attention.head_count_kv", what));
         }
     }
 
-    fn check_epsilon(&self, findings: &mut Vec<Finding>) {
+    fn check_epsilon(&self, findings: &mut Findings) {
         let has_norms = self
             .file
             .tensors
@@ -157,11 +159,11 @@ impl<'a> Generic<'a> {
             .any(|t| Component::of(&t.name) == Component::Norm);
         if has_norms && EPSILONS.iter().all(|own| self.attributes.get(own).is_none()) {
             let what = "expected the number that norms add, here or in `layer_norm_epsilon`, found nothing";
-            findings.push(self.severe(EPSILONS[0], what));
+            findings.one(self.severe(EPSILONS[0], what));
         }
     }
 
-    fn check_embedding(&self, embedding: &TensorInfo, findings: &mut Vec<Finding>) {
+    fn check_embedding(&self, embedding: &TensorInfo, findings: &mut Findings) {
         if let Some(n_embd) = self.uint("embedding_length")
             && n_embd != embedding.shape.n_cols()
         {
@@ -170,7 +172,7 @@ impl<'a> Generic<'a> {
                 self.attributes.key("embedding_length"),
                 embedding.shape.n_cols()
             );
-            findings.push(self.tensor(embedding, what));
+            findings.one(self.tensor(embedding, what));
         }
         // Without tokens there is only a number, which no loader compares.
         let (n_vocab, severe) = match self.file.metadata.get(key::TOKENS) {
@@ -186,12 +188,12 @@ impl<'a> Generic<'a> {
             if n_rows != n_vocab {
                 let what = format!("expected a row for each of {n_vocab} tokens, found {n_rows}");
                 let finding = self.tensor(tensor, what);
-                findings.push(Finding { severe, ..finding });
+                findings.one(Finding { severe, ..finding });
             }
         }
     }
 
-    fn check_layers(&self, findings: &mut Vec<Finding>) {
+    fn check_layers(&self, findings: &mut Findings) {
         let in_halves = |t: &TensorInfo| HALVES.iter().any(|h| t.name.starts_with(h));
         if self.file.tensors.iter().any(in_halves) {
             return;
@@ -209,7 +211,7 @@ impl<'a> Generic<'a> {
                 self.attributes.key("block_count"),
                 found.range(n..).count()
             );
-            findings.push(self.tensor(tensor, what));
+            findings.one(self.tensor(tensor, what));
         }
         // Layers that predict further tokens may be announced by their key alone; loaders pass over them.
         let n_main = n - self.uint("nextn_predict_layers").unwrap_or(0).min(n);
@@ -218,11 +220,11 @@ impl<'a> Generic<'a> {
             // One of the first `found.len() + 1` layers is missing.
             let first = (0..n_main).find(|layer| !found.contains(layer)).unwrap_or(0);
             let what = format!("{missing} of {n_main} layers have no tensors, the first is layer {first}");
-            findings.push(self.severe("block_count", what));
+            findings.one(self.severe("block_count", what));
         }
     }
 
-    fn check_experts(&self, findings: &mut Vec<Finding>) {
+    fn check_experts(&self, findings: &mut Findings) {
         let (n, used) = (
             self.uint("expert_count").unwrap_or(0),
             self.uint("expert_used_count").unwrap_or(0),
@@ -232,7 +234,7 @@ impl<'a> Generic<'a> {
                 "expected 1 to {n} (`{}`), found {used}",
                 self.attributes.key("expert_count")
             );
-            findings.push(self.severe("expert_used_count", what));
+            findings.one(self.severe("expert_used_count", what));
         }
         let mut wrong = self.file.tensors.iter().filter_map(|t| {
             let stem = split_layer(&t.name)?.1;
@@ -252,12 +254,12 @@ impl<'a> Generic<'a> {
             };
             let key = self.attributes.key("expert_count");
             let what = format!("expected {n} experts (`{key}`), found {found}{more}");
-            findings.push(self.tensor(tensor, what));
+            findings.one(self.tensor(tensor, what));
         }
     }
 
     /// Decoders have a norm in front of the output; encoders of text have none, but one behind the embedding.
-    fn check_norm(&self, findings: &mut Vec<Finding>) {
+    fn check_norm(&self, findings: &mut Findings) {
         let architecture = keys::architecture(&self.file.metadata);
         let encodes = self.attributes.get("attention.causal") == Some(&Value::Bool(false))
             || self.file.tensor("token_embd_norm.weight").is_some();
@@ -267,7 +269,7 @@ impl<'a> Generic<'a> {
                 "expected the norm in front of the output, found none: usual in an encoder, not in `{architecture}`"
             );
             let object = "tensor `output_norm.weight`";
-            findings.push(Finding::unusual(object, None, what, CONVERT));
+            findings.one(Finding::unusual(object, None, what, CONVERT));
         }
     }
 }

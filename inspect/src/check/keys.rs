@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use gguf::validate::Finding;
-use gguf::{Array, Metadata, Value, key};
+use gguf::validate::{Finding, Findings};
+use gguf::{Array, Metadata, Value, key, short};
 use gguf_models::keys;
 
 /// Folders that a path of a person's machine begins with.
@@ -27,7 +27,7 @@ const PRIVATE: &[&str] = &[
 /// Strings of an array that are looked at for paths: lists of data sets are short, vocabularies are not.
 const N_PATHS: usize = 64;
 
-pub(super) fn check(metadata: &Metadata, findings: &mut Vec<Finding>) {
+pub(super) fn check(metadata: &Metadata, findings: &mut Findings) {
     let architecture = keys::architecture(metadata);
     for (key, value) in metadata.iter() {
         check_type(key, value, architecture, findings);
@@ -40,16 +40,18 @@ pub(super) fn check(metadata: &Metadata, findings: &mut Vec<Finding>) {
         if matches!(value, Value::String(text) if text.trim().is_empty()) {
             let what = "the chat template is empty: programs fall back to one of their own";
             let remedy = "set the key from the model's template";
-            findings.push(Finding::unusual(object(key), None, what, remedy));
+            findings.push("chat templates that are empty", || {
+                Finding::unusual(object(key), None, what, remedy)
+            });
         }
     }
 }
 
 fn object(key: &str) -> String {
-    format!("key `{key}`")
+    format!("key `{}`", short(key))
 }
 
-fn check_type(key: &str, value: &Value, architecture: &str, findings: &mut Vec<Finding>) {
+fn check_type(key: &str, value: &Value, architecture: &str, findings: &mut Findings) {
     // The container has its own findings for these.
     if key == key::ALIGNMENT || key::SPLIT.contains(&key) {
         return;
@@ -63,30 +65,33 @@ fn check_type(key: &str, value: &Value, architecture: &str, findings: &mut Vec<F
     // What describes a model is for people; loaders pass it over, or nearly.
     let describes = key.starts_with("general.")
         && ![key::ARCHITECTURE, key::FILE_TYPE, key::QUANTIZATION_VERSION].contains(&key);
-    findings.push(if describes {
-        Finding::unusual(object(key), None, what, remedy)
+    if describes {
+        findings.push("keys about the model of another type", || {
+            Finding::unusual(object(key), None, what, remedy)
+        });
     } else {
-        Finding::severe(
-            object(key),
-            None,
-            format!("{what}: llama.cpp refuses the model"),
-            remedy,
-        )
-    });
+        findings.push("keys of another type", || {
+            let what = format!("{what}: llama.cpp refuses the model");
+            Finding::severe(object(key), None, what, remedy)
+        });
+    }
 }
 
-fn check_paths(key: &str, value: &Value, findings: &mut Vec<Finding>) {
+fn check_paths(key: &str, value: &Value, findings: &mut Findings) {
     let path = match value {
-        Value::String(text) => Some(text.as_str()).filter(|t| is_private(t)).map(str::to_owned),
+        Value::String(text) => Some(text.as_str()).filter(|t| is_private(t)).map(Cow::Borrowed),
         Value::Array(Array::String(all)) if all.len() <= N_PATHS => {
-            all.iter().find(|t| is_private(t)).map(Cow::into_owned)
+            all.iter().find(|t| is_private(t))
         }
         _ => None,
     };
     if let Some(path) = path {
-        let what = format!("a path of somebody's machine stands in the file: `{path}`");
-        let remedy = "set the key to the bare name before publishing";
-        findings.push(Finding::unusual(object(key), None, what, remedy));
+        findings.push("keys with a path of somebody's machine", || {
+            let path = short(&path);
+            let what = format!("a path of somebody's machine stands in the file: `{path}`");
+            let remedy = "set the key to the bare name before publishing";
+            Finding::unusual(object(key), None, what, remedy)
+        });
     }
 }
 

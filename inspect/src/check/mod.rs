@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use gguf::validate::{self, Finding};
+use gguf::validate::{self, Finding, Findings};
 use gguf::{Error, GgufFile, OpenOptions};
 use gguf_cli::{Failure, Result, TalkArgs, ThreadArgs, count, file_name, print_json, printable, write_data};
 use serde::Serialize;
@@ -111,12 +111,14 @@ impl Check {
     /// `data` is what was found in the weights. Errors stand in front of warnings.
     fn of(file: &GgufFile, data: Vec<Finding>) -> Self {
         let report = validate::tensors(file);
-        let mut findings = report.findings;
+        let mut findings = Findings::new();
+        findings.extend(report.findings);
         findings.extend(validate::metadata(file));
         keys::check(&file.metadata, &mut findings);
         vocabulary::check(&file.metadata, &mut findings);
         architecture::check(file, &mut findings);
         findings.extend(data);
+        let mut findings = findings.into_vec();
         findings.sort_by_key(|f| !f.severe);
         Self {
             file: file.path().display().to_string(),

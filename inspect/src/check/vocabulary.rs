@@ -2,15 +2,15 @@
 
 use foldhash::{HashSet, HashSetExt};
 
-use gguf::validate::Finding;
-use gguf::{Array, Metadata, Strings, Value, key};
+use gguf::validate::{Finding, Findings};
+use gguf::{Array, Metadata, Strings, Value, key, short};
 
 const CONVERT: &str = "convert the model again from its original tokenizer";
 
 /// Numbers of token types: normal, unknown, control, user-defined, unused, byte.
 const TOKEN_TYPES: std::ops::RangeInclusive<i64> = 1..=6;
 
-pub(super) fn check(metadata: &Metadata, findings: &mut Vec<Finding>) {
+pub(super) fn check(metadata: &Metadata, findings: &mut Findings) {
     let Some(Value::Array(Array::String(tokens))) = metadata.get(key::TOKENS) else {
         return;
     };
@@ -29,7 +29,7 @@ fn object(key: &str) -> String {
 }
 
 /// Empty tokens are left out: readers give each a name of its own.
-fn check_doubles(tokens: &Strings, known: &HashSet<&[u8]>, findings: &mut Vec<Finding>) {
+fn check_doubles(tokens: &Strings, known: &HashSet<&[u8]>, findings: &mut Findings) {
     let n_empty = tokens.iter_bytes().filter(|t| t.is_empty()).count();
     let n_doubles = tokens.len() - known.len() - n_empty.saturating_sub(1);
     if n_doubles == 0 {
@@ -40,29 +40,29 @@ fn check_doubles(tokens: &Strings, known: &HashSet<&[u8]>, findings: &mut Vec<Fi
     let first = first.unwrap_or(0);
     let what = format!(
         "{n_doubles} tokens have the text of another, the first is {first}, `{}`: llama.cpp refuses the model",
-        tokens.get(first).unwrap_or_default().escape_debug()
+        short(&tokens.get(first).unwrap_or_default()).escape_debug()
     );
-    findings.push(Finding::severe(object(key::TOKENS), None, what, CONVERT));
+    findings.one(Finding::severe(object(key::TOKENS), None, what, CONVERT));
 }
 
-fn check_types(types: &Array, findings: &mut Vec<Finding>) {
+fn check_types(types: &Array, findings: &mut Findings) {
     let numbers: Vec<i64> = match types {
         Array::I32(v) => v.iter().map(|&x| x.into()).collect(),
         Array::U32(v) => v.iter().map(|&x| x.into()).collect(),
         other => {
             let what = format!("expected an array of i32, found one of {}", other.element_type());
-            findings.push(Finding::severe(object(key::TOKEN_TYPE), None, what, CONVERT));
+            findings.one(Finding::severe(object(key::TOKEN_TYPE), None, what, CONVERT));
             return;
         }
     };
     if let Some(i) = numbers.iter().position(|n| !TOKEN_TYPES.contains(n)) {
         let what = format!("token {i} has type {}: expected 1 to 6", numbers[i]);
-        findings.push(Finding::unusual(object(key::TOKEN_TYPE), None, what, CONVERT));
+        findings.one(Finding::unusual(object(key::TOKEN_TYPE), None, what, CONVERT));
     }
 }
 
 /// A merge is two tokens with a space between; the first of them may itself begin with one.
-fn check_merges(merges: &Strings, known: &HashSet<&[u8]>, findings: &mut Vec<Finding>) {
+fn check_merges(merges: &Strings, known: &HashSet<&[u8]>, findings: &mut Findings) {
     let mut n_useless = 0_usize;
     let mut first = None;
     let mut joined = Vec::new();
@@ -71,9 +71,9 @@ fn check_merges(merges: &Strings, known: &HashSet<&[u8]>, findings: &mut Vec<Fin
         let Some(at) = space else {
             let what = format!(
                 "merge {i}, `{}`: expected two parts with a space between",
-                String::from_utf8_lossy(merge).escape_debug()
+                short(&String::from_utf8_lossy(merge)).escape_debug()
             );
-            findings.push(Finding::severe(object(key::MERGES), None, what, CONVERT));
+            findings.one(Finding::severe(object(key::MERGES), None, what, CONVERT));
             return;
         };
         let (left, right) = (&merge[..at], &merge[at + 1..]);
@@ -88,8 +88,8 @@ fn check_merges(merges: &Strings, known: &HashSet<&[u8]>, findings: &mut Vec<Fin
     if let Some(first) = first {
         let what = format!(
             "{n_useless} merges have a part or a result that is no token and never apply, the first is {first}, `{}`",
-            merges.get(first).unwrap_or_default().escape_debug()
+            short(&merges.get(first).unwrap_or_default()).escape_debug()
         );
-        findings.push(Finding::unusual(object(key::MERGES), None, what, CONVERT));
+        findings.one(Finding::unusual(object(key::MERGES), None, what, CONVERT));
     }
 }

@@ -193,7 +193,7 @@ impl Mla {
 
 /// The tensor that must stand beside another.
 fn beside<'a>(file: &'a GgufFile, t: &TensorInfo, name: &str) -> Result<&'a TensorInfo> {
-    let found = file.tensors.iter().find(|t| t.name == name);
+    let found = file.tensor(name);
     found.ok_or_else(|| {
         wrong(
             format!("tensor `{}`", t.name),

@@ -1,6 +1,6 @@
 //! What the page shows of a model, gathered in one pass over its tensors.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use gguf::GgufFile;
 use gguf_models::component::{Component, split_layer};
@@ -59,6 +59,7 @@ impl Grid {
             layers: BTreeSet::new(),
             cells: BTreeMap::new(),
         };
+        let mut places: HashMap<&str, usize> = HashMap::new();
         for name in names {
             let Some((layer, stem)) = split_layer(name) else {
                 continue;
@@ -67,7 +68,7 @@ impl Grid {
                 continue;
             };
             let kind = stem.strip_suffix(".weight").unwrap_or(stem);
-            let i = grid.kinds.iter().position(|k| k == kind).unwrap_or_else(|| {
+            let i = *places.entry(kind).or_insert_with(|| {
                 grid.kinds.push(kind.to_owned());
                 grid.kinds.len() - 1
             });

@@ -1,5 +1,6 @@
 //! The page, section by section.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use gguf::GgufFile;
@@ -167,8 +168,9 @@ fn loss_map(losses: &Losses) -> String {
 }
 
 fn error_map(errors: &[Compared<'_>]) -> String {
+    let by_name: HashMap<&str, &Compared<'_>> = errors.iter().map(|e| (e.name, e)).collect();
     let grid = Grid::of(errors.iter().map(|e| e.name), |name| {
-        let found = errors.iter().find(|e| e.name == name)?;
+        let found = by_name.get(name)?;
         let (value, text) = if found.outcome == Outcome::Equal {
             (0.0, "same".to_owned())
         } else {

@@ -1,5 +1,7 @@
 //! What a file holds, in the form that reports need. The JSON reports are these, serialised.
 
+use std::collections::HashMap;
+
 use gguf::{Endian, GgufFile, Metadata, TensorInfo, Value};
 use gguf_blocks::TypeId;
 use gguf_models::component::Component;
@@ -147,20 +149,19 @@ impl Totals {
     pub(crate) fn of(file: &GgufFile) -> Self {
         let mut all = Sums::default();
         let mut by_type: Vec<TypeTotals> = Vec::new();
+        // A file may name as many types as it has tensors.
+        let mut places: HashMap<u32, usize> = HashMap::new();
         for tensor in &file.tensors {
             all.add(tensor);
-            let i = by_type
-                .iter()
-                .position(|t| t.id == tensor.type_id)
-                .unwrap_or_else(|| {
-                    by_type.push(TypeTotals {
-                        type_name: tensor.type_name(),
-                        id: tensor.type_id,
-                        sums: Sums::default(),
-                        bits_per_weight: None,
-                    });
-                    by_type.len() - 1
+            let i = *places.entry(tensor.type_id.0).or_insert_with(|| {
+                by_type.push(TypeTotals {
+                    type_name: tensor.type_name(),
+                    id: tensor.type_id,
+                    sums: Sums::default(),
+                    bits_per_weight: None,
                 });
+                by_type.len() - 1
+            });
             by_type[i].sums.add(tensor);
         }
         for totals in &mut by_type {

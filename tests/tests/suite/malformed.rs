@@ -90,6 +90,11 @@ fn bombs() -> Vec<Case> {
         .flat_map(|_| [&0_u32.to_le_bytes()[..], &0_u64.to_le_bytes()].concat())
         .collect();
     let empty_strings = vec![0; 8 << 20];
+    let long = "x".repeat(65_535);
+    let broken = [&STRING.to_le_bytes()[..], &1_u64.to_le_bytes(), &1_u64.to_le_bytes(), b"\xff"].concat();
+    let covered = (0..20_000).fold(Raw::new().tensor(&long, &[1 << 40], F32, 0), |raw, i| {
+        raw.tensor(&i.to_string(), &[1], F32, 0)
+    });
     vec![
         one(
             "2^40 pairs",
@@ -127,6 +132,19 @@ fn bombs() -> Vec<Case> {
                 .array("void", STRING, 1 << 20, &empty_strings)
                 .counts(3, 4),
             &["tensor"],
+        ),
+        one(
+            "a quarter of a million things to say about a key of 64 KiB",
+            &sound()
+                .array(&long, ARRAY, 1 << 18, &broken.repeat(1 << 18))
+                .tensor("third", &[8], F32, 96)
+                .data(64),
+            &["second", "third"],
+        ),
+        one(
+            "20,000 tensors inside one with a name of 64 KiB",
+            &covered,
+            &["xxx.. (65535 bytes)"],
         ),
     ]
 }
