@@ -246,13 +246,9 @@ pub(crate) fn journal_part(path: &Path) -> PathBuf {
 /// from doing the same.
 pub(crate) fn write_journal(path: &Path, bytes: &[u8]) -> Result<()> {
     let part = journal_part(path);
-    let write = || {
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .custom_flags(NO_FOLLOW)
-            .open(&part)?;
+    let mut file = open_own(&part, true).map_err(|e| disk_error(e, path, None, None))?;
+    let mut write = || {
+        file.set_len(0)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         rustix::fs::rename(&part, path)?;
@@ -267,6 +263,31 @@ pub(crate) fn write_journal(path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Flag to open a file that must not be a symbolic link.
 pub(crate) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
+/// Opens a file with a fixed name that a run writes beside its output, or makes it, as it stands: what has the name
+/// must be a regular file with no other name, or its bytes would be somebody else's.
+pub(crate) fn open_own(path: &Path, create: bool) -> io::Result<File> {
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(create)
+        .truncate(false)
+        .custom_flags(NO_FOLLOW)
+        .open(path)?;
+    if is_own(&file.metadata()?) {
+        return Ok(file);
+    }
+    let what = format!(
+        "`{}` is in the way: expected a regular file with no other name; remove it",
+        path.display()
+    );
+    Err(io::Error::other(what))
+}
+
+/// Whether a file is a regular one with no other name.
+fn is_own(meta: &std::fs::Metadata) -> bool {
+    meta.is_file() && meta.nlink() <= 1
+}
 
 /// Renames to a name that nothing has.
 pub(crate) fn rename_new(part: &Path, path: &Path) -> Result<()> {

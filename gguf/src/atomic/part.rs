@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempPath;
 
-use super::{BUSY, NO_FOLLOW, folder_of, hidden, refuse};
+use super::{BUSY, NO_FOLLOW, folder_of, hidden, is_own, refuse};
 use crate::{Error, Result};
 
 /// What of it, if another run writes the same output.
@@ -69,7 +69,7 @@ pub(super) fn create(path: &Path, others: Others) -> Result<(TempPath, File)> {
 /// Removes what a run that was stopped has left. False if it went meanwhile.
 fn remove_leftover(part: &Path) -> Result<bool, TryLockError> {
     let meta = part.symlink_metadata().map_err(TryLockError::Error)?;
-    if !meta.is_file() || meta.nlink() > 1 {
+    if !is_own(&meta) {
         let what = "it is no regular file with one name: remove it";
         return Err(TryLockError::Error(io::Error::other(what)));
     }

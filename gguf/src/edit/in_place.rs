@@ -112,15 +112,19 @@ pub fn recover(path: &Path) -> Result<Option<PathBuf>> {
         return Ok(None);
     };
     let part = journal_part(&journal_path);
-    if part.symlink_metadata().is_ok() {
-        // It was not complete yet when the edit stopped, so the head is as it was.
-        let _file = lock(&path)?;
-        remove(&part)?;
-    }
-    if journal_path.symlink_metadata().is_err() {
+    let is_there = |path: &Path| path.symlink_metadata().is_ok();
+    if !is_there(&part) && !is_there(&journal_path) {
         return Ok(None);
     }
     let file = lock(&path)?;
+    // Again: an edit that was at work may have come to its end since.
+    if is_there(&part) {
+        // It was not complete yet when the edit stopped, so the head is as it was.
+        remove(&part)?;
+    }
+    if !is_there(&journal_path) {
+        return Ok(None);
+    }
     let journal = Journal::decode(&read_journal(&journal_path)?, &journal_path)?;
     let read = |source| Error::Io {
         action: "read",
@@ -190,6 +194,13 @@ pub(super) fn lock(path: &Path) -> Result<File> {
         }
         io(e.into())
     })?;
+    if !atomic::is_at(&file, path) {
+        let what = format!(
+            "cannot edit `{}`: another edit has replaced it: run the command again",
+            path.display()
+        );
+        return Err(Error::Output(what.into()));
+    }
     Ok(file)
 }
 

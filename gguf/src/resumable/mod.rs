@@ -343,21 +343,31 @@ fn check_outputs(request: &Request<'_>, files: &[Output]) -> Result<()> {
         .try_for_each(|(path, folder, sum)| check_free(path, folder, sum))
 }
 
-/// Opens the first part file and locks it; also whether it is new.
+/// Opens the first part file and locks it; also whether no run before this one wrote to it.
 fn lock(first: &Output) -> Result<(Arc<File>, bool)> {
     loop {
-        let is_new = first.part.symlink_metadata().is_err();
-        let file = open_part(&first.part)?;
-        match file.try_lock() {
-            Err(std::fs::TryLockError::WouldBlock) => return Err(refuse(&first.path, BUSY)),
-            // File systems without locks: as good as it gets.
-            Ok(()) | Err(std::fs::TryLockError::Error(_)) => {}
-        }
-        // The run that had the lock may have given the file its final name since.
-        if atomic::is_at(&file, &first.part) {
-            return Ok((Arc::new(file), is_new));
+        let is_absent = first.part.symlink_metadata().is_err();
+        if let Some(locked) = try_lock(first, is_absent)? {
+            return Ok(locked);
         }
     }
+}
+
+/// One try; `None` if the run that had the lock has given the file its final name since. `is_absent`: whether the file
+/// was not there just now.
+fn try_lock(first: &Output, is_absent: bool) -> Result<Option<(Arc<File>, bool)>> {
+    let file = open_part(&first.part)?;
+    match file.try_lock() {
+        Err(std::fs::TryLockError::WouldBlock) => return Err(refuse(&first.path, BUSY)),
+        // File systems without locks: as good as it gets.
+        Ok(()) | Err(std::fs::TryLockError::Error(_)) => {}
+    }
+    if !atomic::is_at(&file, &first.part) {
+        return Ok(None);
+    }
+    // A run that was stopped meanwhile may have made it. It has its size before a journal speaks of it.
+    let is_new = is_absent && file.metadata().is_ok_and(|m| m.len() == 0);
+    Ok(Some((Arc::new(file), is_new)))
 }
 
 #[cfg(test)]

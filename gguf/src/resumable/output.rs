@@ -1,15 +1,15 @@
 //! One output: its names, its part file, the space it takes.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 
-use crate::atomic::{NO_FOLLOW, disk_error, folder_of, hidden};
+use crate::atomic::{disk_error, folder_of, hidden, open_own};
 use crate::{Error, Result};
 
 #[derive(Debug)]
@@ -158,30 +158,13 @@ fn allocate(_: &File, _: u64) -> rustix::io::Result<()> {
     Err(Errno::NOSYS)
 }
 
-/// Opens or makes a part file: a regular file that has no other name.
+/// Opens or makes a part file.
 pub(super) fn open_part(part: &Path) -> Result<File> {
-    let io = |source| Error::Io {
+    open_own(part, true).map_err(|source| Error::Io {
         action: "create",
         path: part.to_owned(),
         source,
-    };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .custom_flags(NO_FOLLOW)
-        .open(part)
-        .map_err(io)?;
-    let meta = file.metadata().map_err(io)?;
-    if meta.is_file() && meta.nlink() <= 1 {
-        return Ok(file);
-    }
-    let what = format!(
-        "`{}`: expected a regular file with no other name: remove it",
-        part.display()
-    );
-    Err(Error::Output(what.into()))
+    })
 }
 
 /// `.NAME.KIND` beside a file.

@@ -149,6 +149,19 @@ fn a_run_stopped_while_it_renames_is_completed() {
     }
 }
 
+/// A second run makes the part file, works and is killed, between the moment in which a first one finds none and that in
+/// which it has the lock.
+#[test]
+fn a_part_that_another_run_made_meanwhile_is_not_new() {
+    let run = Run::new();
+    let first = Output::new(&run.outputs[0]);
+    run.killed(42);
+    let (lock, is_new) = try_lock(&first, true).unwrap().unwrap();
+    assert!(!is_new);
+    drop(lock);
+    assert_eq!(run.start(true, false, "plan").unwrap().1, Start::At(42));
+}
+
 #[test]
 fn strange_leftovers_are_refused() {
     let run = Run::new();
@@ -165,7 +178,22 @@ fn strange_leftovers_are_refused() {
     fs::remove_file(&part).unwrap();
     std::os::unix::fs::symlink(&other, &part).unwrap();
     assert!(run.start(true, true, "plan").is_err());
-    assert_eq!(fs::read(&other).unwrap(), [0; 0]);
+    fs::remove_file(&part).unwrap();
+    // The name under which the journal is written.
+    let part = run.dir.path().join(".a.journal.part");
+    for symbolic in [false, true] {
+        fs::write(&other, b"kept").unwrap();
+        let linked = if symbolic {
+            std::os::unix::fs::symlink(&other, &part)
+        } else {
+            fs::hard_link(&other, &part)
+        };
+        linked.unwrap();
+        assert!(run.start(true, true, "plan").is_err());
+        assert_eq!(fs::read(&other).unwrap(), b"kept");
+        assert!(part.symlink_metadata().is_ok(), "left where it is");
+        fs::remove_file(&part).unwrap();
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::journal::Journal;
 use super::{ShardName, plan};
-use crate::atomic::{NO_FOLLOW, folder_of, free_bytes, is_at, journal_part, rename_new, sync_folder};
+use crate::atomic::{folder_of, free_bytes, is_at, journal_part, open_own, rename_new, sync_folder};
 use crate::digest::{self, Digest};
 use crate::pairs::Pairs;
 use crate::{Error, GgufFile, OpenOptions, Result, TensorInfo, copy, key, source};
@@ -50,6 +50,8 @@ pub struct Consume {
     journal: Journal,
     /// The merged file's head; `None` where an earlier run has written it.
     head: Option<Vec<u8>>,
+    /// Bytes of a part file that was there without a journal when the merge was planned.
+    part_bytes: u64,
     extra: u64,
 }
 
@@ -82,6 +84,11 @@ fn beside(out: &Path, suffix: &str) -> Option<PathBuf> {
     name.push(".");
     name.push(suffix);
     Some(out.with_file_name(name))
+}
+
+/// Bytes of a file; 0 if there is none.
+fn n_bytes(path: &Path) -> u64 {
+    path.symlink_metadata().map_or(0, |m| m.len())
 }
 
 fn refuse(path: &Path, why: &str) -> Error {
@@ -160,6 +167,7 @@ impl Consume {
             shards,
             journal,
             head: Some(layout.head),
+            part_bytes: beside(out, "merge-part").map_or(0, |part| n_bytes(&part)),
             extra,
         })
     }
@@ -178,6 +186,7 @@ impl Consume {
             shards,
             journal,
             head: None,
+            part_bytes: 0,
             extra: 0,
         })
     }
@@ -258,10 +267,13 @@ impl Consume {
         ) else {
             return Err(refuse(&self.out, "it names a folder"));
         };
-        if self.head.is_none() && self.is_renamed(&part_path)? {
-            return finish(&journal_path, on);
+        if self.head.is_none() {
+            self.read_again(&journal_path)?;
+            if self.is_renamed(&part_path)? {
+                return finish(&journal_path, on);
+            }
         }
-        let part = self.open_part(&part_path)?;
+        let part = self.open_part(&part_path, &journal_path)?;
         if let Some(head) = self.head.take() {
             let written = part.set_len(0).and_then(|()| part.write_all_at(&head, 0));
             written
@@ -423,36 +435,67 @@ impl Consume {
         Err(refuse(&self.out, &why))
     }
 
-    /// Opens the part file and keeps other merges away from it.
-    fn open_part(&self, path: &Path) -> Result<File> {
+    /// Opens the part file, keeps other merges away from it, and proves that what was planned by still holds.
+    fn open_part(&mut self, path: &Path, journal_path: &Path) -> Result<File> {
         let fresh = self.head.is_some();
-        let file = std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(fresh)
-            .truncate(false)
-            .custom_flags(NO_FOLLOW)
-            .open(path)
-            .map_err(io("open", path))?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)
+        let part = open_own(path, fresh).map_err(io("open", path))?;
+        flock(&part, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| refuse(&self.out, "another merge is at work on it"))?;
-        // A merge that ended after this one was planned has taken the shards.
-        if fresh && self.out.symlink_metadata().is_ok() {
-            drop(std::fs::remove_file(path));
+        if !is_at(&part, path) {
+            return Err(refuse(&self.out, "another merge is at work on it"));
+        }
+        if fresh {
+            self.check_fresh(path, journal_path).inspect_err(|_| {
+                // Empty it is of no merge: the head comes before the journal.
+                if n_bytes(path) == 0 {
+                    drop(std::fs::remove_file(path));
+                }
+            })?;
+        } else {
+            self.read_again(journal_path)?;
+        }
+        Ok(part)
+    }
+
+    /// Refuses to begin where another merge has begun or ended since this one was planned: its part file may hold the
+    /// only copy of shards that it has deleted.
+    fn check_fresh(&self, path: &Path, journal_path: &Path) -> Result<()> {
+        if self.out.symlink_metadata().is_ok() {
             return Err(refuse(
                 &self.out,
                 "another merge has made it: there is nothing to merge",
             ));
         }
-        if !is_at(&file, path) {
-            return Err(refuse(&self.out, "another merge is at work on it"));
+        let is_there = |path: &Path| path.symlink_metadata().is_ok();
+        let untouched = !is_there(journal_path)
+            && n_bytes(path) == self.part_bytes
+            && self.shards().iter().all(|shard| is_there(shard));
+        if untouched {
+            return Ok(());
         }
-        Ok(file)
+        let why = "another merge has begun since this one was planned: nothing was changed; run the command again, \
+                   which goes on with it";
+        Err(refuse(&self.out, why))
+    }
+
+    /// Reads the journal of an unfinished merge again: another run may have gone on with it.
+    fn read_again(&mut self, path: &Path) -> Result<()> {
+        let found = Journal::read(path)?;
+        let same = Journal {
+            done: self.journal.done,
+            ..found.clone()
+        };
+        if same != self.journal {
+            let why = "another merge has begun since this one was planned: nothing was changed; run the command again";
+            return Err(refuse(&self.out, why));
+        }
+        self.journal = found;
+        Ok(())
     }
 
     /// Whether the merged file has its name already, and only the journal is left.
     fn is_renamed(&self, part_path: &Path) -> Result<bool> {
-        if part_path.symlink_metadata().is_ok() || self.journal.done < self.count() || !self.out.is_file() {
+        if n_bytes(part_path) > 0 || self.journal.done < self.count() || !self.out.is_file() {
             return Ok(false);
         }
         let source = source::open(&self.out)?;

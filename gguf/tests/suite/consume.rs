@@ -20,6 +20,15 @@ fn files(folder: &Path) -> BTreeMap<String, u64> {
         .collect()
 }
 
+/// The same with the bytes themselves.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let read = |name: &String| std::fs::read(folder.join(name)).expect("readable");
+    files(folder)
+        .into_keys()
+        .map(|name| (name.clone(), read(&name)))
+        .collect()
+}
+
 fn model() -> Vec<u8> {
     let mut raw = Raw::new().string("general.architecture", "test").u32("test.n", 7);
     for (i, name) in ["a", "b", "c", "d"].iter().enumerate() {
@@ -92,6 +101,66 @@ fn a_merge_that_stops_at_any_moment_goes_on() {
         n += 1;
     }
     assert!(n > 20, "{n} moments were tried");
+}
+
+/// A second merge begins, deletes shards and is killed between the plan and the start of a first one.
+#[test]
+fn a_merge_that_another_one_overtook_changes_nothing() {
+    for stop in [Step::Started, Step::Deleted(1), Step::Deleted(3), Step::Renamed] {
+        let (folder, out, shards) = set();
+        let (first, second) = (start(&out, &shards), start(&out, &shards));
+        let result = second.expect("a plan").run(&mut |step| {
+            if step == stop { stopped() } else { Ok(()) }
+        });
+        assert!(result.is_err());
+        let before = contents(folder.path());
+        let text = first.expect("a plan").run(&mut |_| Ok(())).expect_err("refused");
+        assert!(text.to_string().contains("another merge has"), "{text}");
+        assert_eq!(contents(folder.path()), before, "{stop:?}");
+
+        // Of two that go on, the slower one does not fall back behind the other.
+        let (slow, fast) = (start(&out, &shards), start(&out, &shards));
+        let result = fast.expect("a journal").run(&mut |step| match step {
+            Step::Deleted(4) => stopped(),
+            _ => Ok(()),
+        });
+        assert_eq!(result.is_err(), stop != Step::Renamed);
+        match slow.expect("a journal").run(&mut |_| Ok(())) {
+            Ok(()) => assert!(stop != Step::Renamed),
+            Err(e) => assert!(stop == Step::Renamed, "{e}"),
+        }
+        assert!(std::fs::read(&out).expect("readable") == model());
+        assert_eq!(files(folder.path()).len(), 1, "{:?}", files(folder.path()));
+    }
+}
+
+#[test]
+fn a_part_without_a_journal_is_begun_again_and_strange_files_are_not_written_to() {
+    let (folder, out, shards) = set();
+    let part = folder.path().join(".out.gguf.merge-part");
+    let journal = folder.path().join(".out.gguf.merge-journal.part");
+    let other = folder.path().join("other");
+    save(&other, b"kept");
+    for strange in [&part, &journal] {
+        for symbolic in [false, true] {
+            let linked = if symbolic {
+                std::os::unix::fs::symlink(&other, strange)
+            } else {
+                std::fs::hard_link(&other, strange)
+            };
+            linked.expect("a link");
+            let result = start(&out, &shards).expect("a plan").run(&mut |_| Ok(()));
+            assert!(result.is_err());
+            assert_eq!(std::fs::read(&other).expect("readable"), b"kept");
+            std::fs::remove_file(strange).expect("is left there");
+        }
+    }
+    replace(&part, b"of a merge that was killed before it had a journal");
+    start(&out, &shards)
+        .expect("a plan")
+        .run(&mut |_| Ok(()))
+        .expect("merged");
+    assert!(std::fs::read(&out).expect("readable") == model());
 }
 
 #[test]
