@@ -162,7 +162,12 @@ impl<K: Into<String>, V: Into<Value>> Extend<(K, V)> for Metadata {
         self.pairs.extend(new);
         // As if each was set after the other: of those with the same key the last one stays.
         let mut seen = HashSet::with_capacity(self.pairs.len());
-        let mut stays: Vec<bool> = self.pairs.iter().rev().map(|(k, _)| seen.insert(k.as_str())).collect();
+        let mut stays: Vec<bool> = self
+            .pairs
+            .iter()
+            .rev()
+            .map(|(k, _)| seen.insert(k.as_str()))
+            .collect();
         self.pairs.retain(|_| stays.pop() == Some(true));
     }
 }
@@ -178,10 +183,7 @@ mod tests {
         m.set("a", 4_u32.into());
         assert_eq!(m.iter().map(|(k, _)| k).collect::<Vec<_>>(), ["b", "c", "a"]);
         m.extend([("d", 5_u32), ("b", 6), ("d", 7), ("b", 2)]);
-        assert_eq!(
-            m.iter().map(|(k, _)| k).collect::<Vec<_>>(),
-            ["c", "a", "d", "b"]
-        );
+        assert_eq!(m.iter().map(|(k, _)| k).collect::<Vec<_>>(), ["c", "a", "d", "b"]);
         assert_eq!(m.get("d"), Some(&Value::U32(7)));
         assert_eq!(m.remove("b"), Some(Value::U32(2)));
         assert_eq!(m.len(), 3);

@@ -13,7 +13,9 @@ use crate::limits;
 use crate::read::{Endian, Header};
 use crate::source::Source;
 use crate::validate::{Finding, Findings};
-use crate::{Array, Error, Metadata, Result, Shape, Strings, TensorInfo, Value, ValueType, key, short, sniff};
+use crate::{
+    Array, Error, Metadata, Result, Shape, Strings, TensorInfo, Value, ValueType, key, short, sniff,
+};
 
 /// What the parser found.
 pub(crate) struct Parsed {

@@ -4,11 +4,11 @@
 //! the sums as they are in memory, so that a resumed run ends with the bytes of one that was not stopped. It is written
 //! beside the output, under the output's name with [`SUFFIX`], and goes when the output is written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use gguf::atomic::AtomicFile;
-use gguf::{Array, GgufFile, Layout, Metadata, Shape, TensorInfo, TensorSpec, Value, Writer};
+use gguf::{Array, GgufFile, Layout, Metadata, Shape, TensorInfo, TensorSpec, Value, Writer, short};
 use gguf_blocks::registry;
 use gguf_cli::{Failure, Result};
 use gguf_models::component::layer_of;
@@ -51,6 +51,9 @@ pub(crate) fn path_of(output: &Path) -> PathBuf {
     path.into()
 }
 
+/// Things in which two runs differ that a message names.
+const N_SHOWN: usize = 8;
+
 /// What a run is, by names for people: all that its sums depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunIdentity(pub(crate) Vec<(String, String)>);
@@ -60,26 +63,30 @@ impl RunIdentity {
         self.0.push((name.to_owned(), value.to_string()));
     }
 
-    /// In what this run differs from another, in words.
+    /// In what this run differs from another, in words: the first few things.
     fn differences(&self, found: &Self) -> Vec<String> {
-        let value = |of: &Self, name: &str| {
-            let pair = of.0.iter().find(|(n, _)| n == name);
-            pair.map_or_else(|| "nothing".to_owned(), |(_, v)| v.clone())
-        };
-        let mut names: Vec<&String> = self.0.iter().map(|(n, _)| n).collect();
-        names.extend(
-            found
-                .0
-                .iter()
-                .map(|(n, _)| n)
-                .filter(|n| !self.0.iter().any(|(m, _)| m == *n)),
-        );
-        names
-            .into_iter()
-            .map(|name| (name, value(self, name), value(found, name)))
-            .filter(|(_, a, b)| a != b)
-            .map(|(name, a, b)| format!("{name}: expected {a}, found {b}"))
-            .collect()
+        // Of several values under a name the first one counts.
+        let by_name = |of: &'_ Self| -> HashMap<String, String> { of.0.iter().rev().cloned().collect() };
+        let (own, other) = (by_name(self), by_name(found));
+        let shown =
+            |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), |v| short(v).into_owned());
+        let mut seen = HashSet::new();
+        let (mut list, mut n) = (Vec::new(), 0);
+        for (name, _) in self.0.iter().chain(&found.0) {
+            let (a, b) = (own.get(name), other.get(name));
+            if a == b || !seen.insert(name) {
+                continue;
+            }
+            n += 1;
+            if n <= N_SHOWN {
+                let name = short(name);
+                list.push(format!("{name}: expected {}, found {}", shown(a), shown(b)));
+            }
+        }
+        if n > N_SHOWN {
+            list.push(format!("and {} more", n - N_SHOWN));
+        }
+        list
     }
 }
 
@@ -505,4 +512,35 @@ fn check(set: &SumSet, weights: &[Observed<'_>]) -> Parsed<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{N_SHOWN, RunIdentity};
+
+    #[test]
+    fn of_many_differences_the_first_are_named() {
+        let mut own = RunIdentity::default();
+        own.add("text", "a");
+        own.add("context", 512);
+        assert_eq!(own.differences(&own), [""; 0]);
+        let mut other = RunIdentity::default();
+        other.add("context", 256);
+        other.add("context", 512);
+        assert_eq!(
+            own.differences(&other),
+            [
+                "text: expected a, found nothing",
+                "context: expected 512, found 256"
+            ]
+        );
+        // In time that grows with the names, in a message that does not.
+        for i in 0..200_000 {
+            other.add(&format!("{}{i}", "n".repeat(100)), i);
+        }
+        let list = own.differences(&other);
+        assert_eq!(list.len(), N_SHOWN + 1);
+        assert_eq!(list[N_SHOWN], format!("and {} more", 200_002 - N_SHOWN));
+        assert!(list.concat().len() < 2000);
+    }
 }

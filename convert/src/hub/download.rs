@@ -204,6 +204,14 @@ impl<'a> Download<'a> {
             .map_err(|e| failed("write", e))?;
         out.try_lock()
             .map_err(|_| Error::io("write", &part, "another program is downloading it"))?;
+        // The program that had the lock may have come to its end since.
+        if file.is_in(blobs) {
+            progress.add(file.size);
+            return match fs::remove_file(&part) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("remove", e)),
+                _ => Ok(()),
+            };
+        }
         let mut done = out.metadata().map_err(|e| failed("read", e))?.len();
         if done > file.size {
             out.set_len(0).map_err(|e| failed("write", e))?;

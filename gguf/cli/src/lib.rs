@@ -8,8 +8,9 @@
 //! * exit 1: the input is bad or a check failed;
 //! * exit 2: the command line or the environment is at fault.
 //!
-//! Data goes to stdout through [`print_data`], [`print_json`] and [`write_data`], the one place that knows
-//! about closed pipes. Talk goes to stderr: [`warn`], [`Progress`] and [`Progress::note`]. A failure is one
+//! Data goes to stdout through [`print_data`], [`print_json`], [`write_report`] and [`write_data`], the one place that
+//! knows about closed pipes. Talk goes to stderr: [`warn`], [`Progress`] and [`Progress::note`]. Both escape controls in
+//! what files bring along; only [`write_data`] leaves bytes as they are, where stdout is no terminal. A failure is one
 //! line, whatever was wrong; memory that the system refuses is one too, by way of the [`Allocator`] that every program
 //! has.
 //!
@@ -31,6 +32,7 @@ mod pool;
 mod preview;
 mod progress;
 mod run;
+mod screen;
 mod table;
 mod talk;
 mod text;
@@ -42,9 +44,10 @@ pub use pool::{MAX_THREADS, n_threads, spawn_scoped, thread_pool};
 pub use preview::{preview, preview_cut};
 pub use progress::{Progress, Unit};
 pub use run::{run, run_with_default};
+pub use screen::printable;
 pub use table::{count, human_bytes, human_time, table};
-pub use talk::{print_data, print_json, say, warn, write_data};
-pub use text::{printable, read_text, text_memory};
+pub use talk::{print_data, print_json, print_json_line, say, warn, write_data, write_report};
+pub use text::{read_text, text_memory};
 
 /// Why a program stops, by exit code.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::screen::printable;
 use crate::talk::say;
 use crate::{count, human_bytes, human_time};
 
@@ -134,15 +135,15 @@ impl Progress {
         if quiet {
             return Self { form: Form::Quiet };
         }
+        let label = printable(label).into_owned();
         if std::io::stderr().is_terminal() {
             let style = ProgressStyle::with_template(unit.template()).expect("a valid template");
             let bar = ProgressBar::new(total).with_style(style.progress_chars("=> "));
             return Self {
-                form: Form::Bar(bar.with_prefix(label.to_owned())),
+                form: Form::Bar(bar.with_prefix(label)),
             };
         }
         let now = Instant::now();
-        let label = label.to_owned();
         let lines = Lines {
             label,
             total,
@@ -168,6 +169,7 @@ impl Progress {
 
     /// Shows the state of the work behind rate and time left, from the next step on: `PPL 6.1 ± 0.1`.
     pub fn status(&self, text: &str) {
+        let text = printable(text);
         match &self.form {
             Form::Quiet => {}
             Form::Bar(bar) => bar.set_message(format!("; {text}")),

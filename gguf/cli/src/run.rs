@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
+use crate::screen::printable;
 use crate::talk::say;
-use crate::text::printable;
 use crate::{Failure, Result};
 
 /// Runs a program: parses `A` from the command line, calls `f`, prints a failure as one line `error: ..` to

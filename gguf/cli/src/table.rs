@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 
+use crate::screen::printable;
+
 /// Columns apart by blanks, a rule under the header.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('-').junction('-'));
 
-/// A plain-text table for people: headers, rows, the named columns right-aligned.
+/// A plain-text table for people: headers, rows, the named columns right-aligned. Each row is one line, controls in
+/// its cells are escaped.
 pub fn table(headers: &[&str], rows: &[Vec<String>], right: &[usize]) -> String {
     let mut table = Table::new();
     table
         .load_style(STYLE)
         .set_header(headers.to_vec())
-        .add_rows(rows.iter().cloned());
+        .add_rows(rows.iter().map(|row| row.iter().map(|cell| printable(cell))));
     for (i, column) in table.column_iter_mut().enumerate() {
         // One more blank comes from the style.
         column.set_padding((0, 1));

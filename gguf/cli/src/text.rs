@@ -1,28 +1,11 @@
 //! Texts that models read.
 
-use std::borrow::Cow;
 use std::path::Path;
 
 use crate::{Failure, Result, human_bytes};
 
 /// The largest text: it is in memory as a whole, and again as tokens.
 const MAX_BYTES: u64 = 1 << 30;
-
-/// Text of a file on one line of a terminal: controls, which could move the cursor or hide what follows, escaped.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(char::is_control) {
-        return text.into();
-    }
-    let mut line = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            line.extend(c.escape_default());
-        } else {
-            line.push(c);
-        }
-    }
-    line.into()
-}
 
 /// A whole text file: a regular file of at most 1 GiB, which must be UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {

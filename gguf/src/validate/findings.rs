@@ -67,7 +67,11 @@ impl Findings {
     /// Adds one that a file has once.
     pub fn one(&mut self, finding: Finding) {
         self.list.push(Finding {
-            part: if finding.part == 0 { self.part } else { finding.part },
+            part: if finding.part == 0 {
+                self.part
+            } else {
+                finding.part
+            },
             ..finding
         });
     }

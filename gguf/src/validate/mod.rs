@@ -155,12 +155,7 @@ fn check_types(part: &Part, tensors: &[TensorInfo], findings: &mut Findings) {
                     tensor.type_name(),
                     tensor.n_bytes
                 );
-                Finding::unusual(
-                    object(tensor),
-                    at,
-                    what,
-                    "get a newer release to read its values",
-                )
+                Finding::unusual(object(tensor), at, what, "get a newer release to read its values")
             });
             continue;
         };

@@ -323,7 +323,13 @@ fn findings_bytes(raw: &Raw) -> usize {
 #[test]
 fn findings_take_little_memory_however_long_the_names() {
     let long = "k".repeat(65_535);
-    let broken = [&STRING.to_le_bytes()[..], &1_u64.to_le_bytes(), &1_u64.to_le_bytes(), b"\xff"].concat();
+    let broken = [
+        &STRING.to_le_bytes()[..],
+        &1_u64.to_le_bytes(),
+        &1_u64.to_le_bytes(),
+        b"\xff",
+    ]
+    .concat();
     let keys = Raw::new().array(&long, ARRAY, 2000, &broken.repeat(2000));
     assert!(findings_bytes(&keys) < 1000);
     let file = parse(keys.build()).expect("opens");
@@ -336,7 +342,10 @@ fn findings_take_little_memory_however_long_the_names() {
     assert!(findings_bytes(&tensors) < 200_000);
     assert_has(
         &severe(&tensors).join("\n"),
-        &["tensors that run into another: and 1900 more", "kkk.. (65535 bytes)"],
+        &[
+            "tensors that run into another: and 1900 more",
+            "kkk.. (65535 bytes)",
+        ],
     );
 
     // Every kind of finding of one tensor, and of one key.

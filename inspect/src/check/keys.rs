@@ -80,9 +80,7 @@ fn check_type(key: &str, value: &Value, architecture: &str, findings: &mut Findi
 fn check_paths(key: &str, value: &Value, findings: &mut Findings) {
     let path = match value {
         Value::String(text) => Some(text.as_str()).filter(|t| is_private(t)).map(Cow::Borrowed),
-        Value::Array(Array::String(all)) if all.len() <= N_PATHS => {
-            all.iter().find(|t| is_private(t))
-        }
+        Value::Array(Array::String(all)) if all.len() <= N_PATHS => all.iter().find(|t| is_private(t)),
         _ => None,
     };
     if let Some(path) = path {

@@ -12,7 +12,9 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use gguf::validate::{self, Finding, Findings};
 use gguf::{Error, GgufFile, OpenOptions};
-use gguf_cli::{Failure, Result, TalkArgs, ThreadArgs, count, file_name, print_json, printable, write_data};
+use gguf_cli::{
+    Failure, Result, TalkArgs, ThreadArgs, count, file_name, print_json, printable, write_report,
+};
 use serde::Serialize;
 
 #[derive(ClapArgs, Debug)]
@@ -54,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json {
         print_json(&check)?;
     } else {
-        write_data(|out| check.write(out))?;
+        write_report(|out| check.write(out))?;
     }
     let n = if args.strict {
         check.findings.len()

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use gguf::{Array, Metadata, Value, key};
-use gguf_cli::preview;
+use gguf_cli::{preview, printable};
 use serde::{Serialize, Serializer};
 
 use crate::json::JsonValue;
@@ -103,7 +103,7 @@ impl<'a> Lone<'a> {
 
     pub(super) fn text(&self) -> String {
         let value = preview(self.value, N_ITEMS, N_CHARS);
-        format!("{}: {} = {value}", self.key, self.type_name)
+        format!("{}: {} = {value}", printable(self.key), self.type_name)
     }
 }
 
@@ -134,7 +134,7 @@ impl<'a> Changed<'a> {
                 preview(b, N_ITEMS, N_CHARS)
             ),
         };
-        format!("{}: {types}: {what}", self.key)
+        format!("{}: {types}: {what}", printable(self.key))
     }
 }
 

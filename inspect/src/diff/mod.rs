@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use gguf::GgufFile;
-use gguf_cli::{Failure, Result, TalkArgs, ThreadArgs, print_json, write_data};
+use gguf_cli::{Failure, Result, TalkArgs, ThreadArgs, print_json, write_report};
 use regex::Regex;
 
 use self::report::Report;
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         print_json(&report)?;
     } else {
         let top = if args.top == 0 { usize::MAX } else { args.top };
-        write_data(|out| report.write(out, top))?;
+        write_report(|out| report.write(out, top))?;
     }
     if report.equal() && !(args.strict && report.layout_differs()) {
         Ok(())

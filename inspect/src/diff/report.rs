@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use gguf::{GgufFile, Shape};
-use gguf_cli::{count, human_bytes, table};
+use gguf_cli::{count, human_bytes, printable, table};
 use serde::Serialize;
 
 use super::error::{Compared, Outcome, Sums, TensorError};
@@ -174,7 +174,9 @@ impl<'a> Report<'a> {
                 writeln!(
                     out,
                     "{sign} {}: {} {shape}, {} bytes",
-                    one.name, one.type_name, one.bytes
+                    printable(one.name),
+                    one.type_name,
+                    one.bytes
                 )?;
             }
             write_more(out, list.len(), top)?;
@@ -324,9 +326,12 @@ impl<'a> Data<'a> {
         for t in &self.tensors {
             match &t.outcome {
                 Outcome::OtherBytes { first } => {
-                    writeln!(out, "{}: {} data differs from byte {first} on", t.name, t.type_a)?;
+                    let name = printable(t.name);
+                    writeln!(out, "{name}: {} data differs from byte {first} on", t.type_a)?;
                 }
-                Outcome::Incomparable { why } => writeln!(out, "{}: not compared: {why}", t.name)?,
+                Outcome::Incomparable { why } => {
+                    writeln!(out, "{}: not compared: {why}", printable(t.name))?;
+                }
                 Outcome::Equal | Outcome::Error(_) => {}
             }
         }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use gguf::{OpenOptions, Outline, key};
 use gguf_blocks::{Format, registry};
-use gguf_cli::{Failure, Result, count, in_file, print_json, write_data};
+use gguf_cli::{Failure, Result, count, in_file, print_json, write_report};
 use gguf_models::Attributes;
 use serde::Serialize;
 
@@ -177,7 +177,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json {
         print_json(&estimate)
     } else {
-        write_data(|out| text::write(out, &estimate))
+        write_report(|out| text::write(out, &estimate))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use gguf_cli::{human_bytes, table};
+use gguf_cli::{human_bytes, printable, table};
 
 use super::{Estimate, LayerMemory};
 
@@ -36,16 +36,16 @@ pub(super) fn write(out: &mut dyn Write, e: &Estimate) -> io::Result<()> {
         )?;
     }
     for line in &e.left_out {
-        writeln!(out, "left out: {line}")?;
+        writeln!(out, "left out: {}", printable(line))?;
     }
     Ok(())
 }
 
 fn head(out: &mut dyn Write, e: &Estimate) -> io::Result<()> {
     let run = &e.run;
-    writeln!(out, "model: {}", e.file)?;
+    writeln!(out, "model: {}", printable(&e.file))?;
     if let Some(name) = &e.architecture {
-        writeln!(out, "architecture: {name}")?;
+        writeln!(out, "architecture: {}", printable(name))?;
     }
     let made_for = match e.context_length {
         Some(n) if n < run.n_ctx => format!(", more than the {n} that the model was made for"),

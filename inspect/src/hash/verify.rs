@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use gguf::GgufFile;
-use gguf_cli::{Failure, Result, count, print_json, write_data};
+use gguf_cli::{Failure, Result, count, print_json, printable, write_report};
 use serde::Serialize;
 
 use super::digest::Digests;
@@ -47,9 +47,9 @@ pub(super) fn run(file: &GgufFile, digests: &Digests, expected: &Manifest, json:
     if json {
         print_json(&report)?;
     } else {
-        write_data(|out| {
+        write_report(|out| {
             for d in &report.differences {
-                writeln!(out, "{}: {}", d.object, d.what)?;
+                writeln!(out, "{}: {}", printable(&d.object), printable(&d.what))?;
             }
             let of = |c: &Count, one: &str| format!("{} of {}", c.equal, count(c.compared as u64, one));
             writeln!(

@@ -9,7 +9,7 @@ use gguf::atomic::AtomicFile;
 use gguf::split::{self, ShardName};
 use gguf::{GgufFile, Part, validate};
 use gguf_cli::{
-    Failure, OutputArgs, Progress, Result, TalkArgs, Unit, human_bytes, print_json, warn, write_data,
+    Failure, OutputArgs, Progress, Result, TalkArgs, Unit, human_bytes, print_json, warn, write_report,
 };
 use serde::Serialize;
 
@@ -122,7 +122,7 @@ fn finish(report: &Report, args: &Args, progress: Progress) -> Result<()> {
     } else {
         String::new()
     };
-    write_data(|out| {
+    write_report(|out| {
         report
             .shards
             .iter()

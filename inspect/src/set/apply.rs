@@ -5,7 +5,7 @@ use std::path::Path;
 use gguf::edit::{self, Change, Plan, Room};
 use gguf::validate::{self, Finding};
 use gguf::{GgufFile, OpenOptions, key};
-use gguf_cli::{Failure, Progress, Result, Unit, print_json, warn, write_data};
+use gguf_cli::{Failure, Progress, Result, Unit, print_json, warn, write_report};
 
 use super::EditArgs;
 use super::report::{N_ITEMS, Report};
@@ -64,7 +64,7 @@ impl Job<'_> {
         if self.args.json {
             return print_json(&report);
         }
-        write_data(|out| report.write(out))
+        write_report(|out| report.write(out))
     }
 
     fn note(&self, notes: &[String]) {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use gguf::edit::{Change, Plan, Room};
 use gguf::{Outline, Value};
-use gguf_cli::preview_cut;
+use gguf_cli::{preview_cut, printable};
 use serde::Serialize;
 
 use super::apply::Job;
@@ -114,7 +114,7 @@ impl<'a> ChangeReport<'a> {
 
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         if let Some(new_key) = self.new_key {
-            return writeln!(out, "{} -> {new_key}", self.key);
+            return writeln!(out, "{} -> {}", printable(self.key), printable(new_key));
         }
         let show = |value: &Option<JsonValue<'_>>, len, none: &str| {
             let text = value.as_ref().map(|v| preview_cut(v.0, N_ITEMS, N_CHARS, len));
@@ -122,6 +122,6 @@ impl<'a> ChangeReport<'a> {
         };
         let old = show(&self.old, self.old_len, "(new)");
         let new = show(&self.new, None, "(removed)");
-        writeln!(out, "{}: {}: {old} -> {new}", self.key, self.type_name)
+        writeln!(out, "{}: {}: {old} -> {new}", printable(self.key), self.type_name)
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use gguf::{GgufFile, OpenOptions, Outline, Value, key, validate};
-use gguf_cli::{Failure, Result, count, in_file, print_json, printable, warn, write_data};
+use gguf_cli::{Failure, Result, count, in_file, print_json, printable, warn, write_data, write_report};
 use serde::Serialize;
 
 pub(crate) use facts::{Sums, Totals};
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         options = options.whole(key::TOKENS);
     }
     let outline: Outline = options.outline(&args.file, text::N_ITEMS)?;
-    write_data(|out| text::show(out, &outline, sections))?;
+    write_report(|out| text::show(out, &outline, sections))?;
     warn_of_damage(outline.file());
     Ok(())
 }

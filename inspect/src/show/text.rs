@@ -50,7 +50,7 @@ pub(super) fn show(out: &mut dyn Write, outline: &Outline, sections: Sections) -
 fn summary(s: &Summary, h: &Header) -> String {
     let mut lines = Vec::new();
     let mut line = |name: &str, value: Option<String>| {
-        lines.extend(value.map(|v| format!("{name}: {v}")));
+        lines.extend(value.map(|v| format!("{name}: {}", printable(&v))));
     };
     line(
         "model",
@@ -102,7 +102,7 @@ fn summary(s: &Summary, h: &Header) -> String {
                 count(shard.tensors as u64, "tensor")
             )
         };
-        format!("shard {}: {what}", shard.name)
+        format!("shard {}: {what}", printable(&shard.name))
     });
     lines.extend(shards);
     if s.shards.len() > N_SHARDS {

@@ -7,7 +7,7 @@ use gguf::split::{self, Limits, Shard, ShardName};
 use gguf::{GgufFile, Part, limits};
 use gguf_cli::{
     Failure, OutputArgs, Progress, Result, TalkArgs, Unit, human_bytes, parse_decimal_size, print_json,
-    table, write_data,
+    table, write_report,
 };
 use serde::Serialize;
 
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let report = Report::of(&file, &shards, &outputs, !args.dry_run);
     let progress = Progress::new("splitting", report.bytes, Unit::Bytes, args.talk.quiet);
     if !args.json {
-        write_data(|out| writeln!(out, "{}", report.text()))?;
+        write_report(|out| writeln!(out, "{}", report.text()))?;
     }
     notices(&report, &shards, limits, &progress);
     if args.dry_run {

@@ -1,6 +1,6 @@
 //! How the screen looks: a title, the list, the details of the selected row, and the keys.
 
-use gguf_cli::{file_name, human_bytes};
+use gguf_cli::{file_name, human_bytes, printable};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style, Stylize};
@@ -23,7 +23,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State<'_>) {
     frame.render_widget(title_line(state), title);
     state.page = usize::from(list.height.saturating_sub(2)).max(1);
     draw_list(frame, state, list);
-    let text = Paragraph::new(state.details())
+    let details_text: Vec<Line<'_>> = state
+        .details()
+        .lines()
+        .map(|l| Line::from(printable(l).into_owned()))
+        .collect();
+    let text = Paragraph::new(details_text)
         .wrap(Wrap { trim: false })
         .scroll((state.scroll, 0))
         .block(Block::bordered());
@@ -34,6 +39,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State<'_>) {
 fn title_line(state: &State<'_>) -> Line<'static> {
     let file = state.file();
     let name = file_name(file.path());
+    let name = printable(&name);
     let tab = |text: String, on: bool| {
         if on { text.reversed() } else { Span::raw(text) }
     };
@@ -55,7 +61,10 @@ fn title_line(state: &State<'_>) -> Line<'static> {
 fn draw_list(frame: &mut Frame<'_>, state: &State<'_>, area: ratatui::layout::Rect) {
     let first = (state.selected / state.page) * state.page;
     let shown = state.rows.iter().skip(first).take(state.page);
-    let rows: Vec<(&str, String)> = shown.map(|&i| state.row(i)).collect();
+    let rows: Vec<_> = shown
+        .map(|&i| state.row(i))
+        .map(|(name, text)| (printable(name), text))
+        .collect();
     let width = rows
         .iter()
         .map(|(name, _)| name.chars().count())

@@ -83,15 +83,61 @@ fn one_value_comes_as_it_stands() {
     );
 }
 
+/// Keys, names, types and texts that clear the screen, go to another line, and turn round what follows.
 #[test]
 fn names_cannot_move_the_cursor() {
-    let mut model = Model::new().random("a\u{1b}[2J.weight", &[32], "F32", 1);
-    model.metadata.set("key\r", Value::from("x\u{1b}"));
-    for options in [&[][..], &["--tensors"], &["--metadata"]] {
-        let run = show(&model, options);
-        let odd = run.out.chars().find(|c| c.is_control() && *c != '\n');
-        assert_eq!((run.code, odd), (0, None), "{}", run.out);
+    let odd = "a\u{1b}[2J\u{9b}31m\u{7f}\r\n\u{202e}\u{2066}b";
+    let model = |type_name, text: &str| {
+        let mut model = experts().tensor(odd, &[100], type_name, vec![7; 96]);
+        model = model.random(&format!("{odd}.{text}"), &[32], "F32", 1);
+        model.metadata.set(odd, Value::from(odd));
+        model.metadata.set("general.name", Value::from(odd));
+        let both = vec![odd.to_owned(), text.to_owned()];
+        model.metadata.set(format!("list {odd}"), Value::from(both));
+        model
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let a = model("type 4242", "1").save(folder.path(), "a.gguf");
+    let b = model("type 4243", "2").save(folder.path(), "b.gguf");
+    let shards = model("type 4242", "1").save_split(folder.path(), "s", 2);
+    let merged = folder.path().join("merged.gguf");
+    let merged = merged.to_str().expect("UTF-8");
+    let runs: [&[&str]; 15] = [
+        &["show", &a],
+        &["show", &a, "--tensors"],
+        &["show", &a, "--metadata"],
+        &["show", &a, "--json"],
+        &["check", &a],
+        &["check", &a, "--json"],
+        &["diff", &a, &b],
+        &["diff", &a, &b, "--data"],
+        &["diff", &a, &b, "--json"],
+        &["split", &a, "--dry-run", merged],
+        &["merge", &shards, "--dry-run", merged],
+        &["merge", &shards, "-o", merged, "--json"],
+        &["set", &a, "test.n:u32=1", "--dry-run"],
+        &["rename-key", &a, odd, &format!("{odd}{odd}"), "--dry-run"],
+        &["estimate", &a],
+    ];
+    for args in runs {
+        let run = inspect(args);
+        let acts =
+            |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || ('\u{202a}'..='\u{2069}').contains(&c);
+        let text = format!("{}{}", run.out, run.err);
+        assert_eq!(text.chars().find(|&c| acts(c)), None, "{args:?}: {text}");
+        assert!(
+            !text.lines().any(|l| l.starts_with("\\u{202e}")),
+            "{args:?}: {text}"
+        );
+        if args.contains(&"--json") {
+            run.json();
+        }
     }
+    // The values are the same all the same, and a text asked for is as it stands.
+    let pairs = inspect(&["show", &a, "--json"]).json()["metadata"].clone();
+    let pairs = pairs.as_array().expect("a list");
+    assert!(pairs.iter().any(|p| p["key"] == odd && p["value"] == odd));
+    assert_eq!(inspect(&["show", &a, "--key", odd]).out, format!("{odd}\n"));
 }
 
 #[test]

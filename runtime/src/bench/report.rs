@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use gguf_blocks::Cpu;
-use gguf_cli::{Result, human_bytes, print_data, print_json, write_data};
+use gguf_cli::{Result, human_bytes, print_data, print_json, print_json_line, write_report};
 use serde_json::Value;
 
 use super::plan::{N_BATCH, N_UBATCH};
@@ -44,7 +44,7 @@ impl Output {
             Format::Jsonl | Format::Csv => results.record(m),
         };
         if self.format == Format::Jsonl {
-            return print_data(&Value::Object(record).to_string());
+            return print_json_line(&Value::Object(record));
         }
         if self.n_lines == 0 {
             let keys: Vec<&str> = record.keys().map(String::as_str).collect();
@@ -57,7 +57,7 @@ impl Output {
     /// All tests have ended.
     pub(super) fn end(&self, results: &Results) -> Result<()> {
         match self.format {
-            Format::Md => write_data(|out| out.write_all(markdown(results).as_bytes())),
+            Format::Md => write_report(|out| out.write_all(markdown(results).as_bytes())),
             Format::Json => print_json(&results.object()),
             Format::Jsonl | Format::Csv => Ok(()),
         }

@@ -91,7 +91,13 @@ fn bombs() -> Vec<Case> {
         .collect();
     let empty_strings = vec![0; 8 << 20];
     let long = "x".repeat(65_535);
-    let broken = [&STRING.to_le_bytes()[..], &1_u64.to_le_bytes(), &1_u64.to_le_bytes(), b"\xff"].concat();
+    let broken = [
+        &STRING.to_le_bytes()[..],
+        &1_u64.to_le_bytes(),
+        &1_u64.to_le_bytes(),
+        b"\xff",
+    ]
+    .concat();
     let covered = (0..20_000).fold(Raw::new().tensor(&long, &[1 << 40], F32, 0), |raw, i| {
         raw.tensor(&i.to_string(), &[1], F32, 0)
     });
