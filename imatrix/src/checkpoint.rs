@@ -535,12 +535,12 @@ mod tests {
             ]
         );
         // In time that grows with the names, in a message that does not.
-        for i in 0..200_000 {
+        for i in 0..20_000 {
             other.add(&format!("{}{i}", "n".repeat(100)), i);
         }
         let list = own.differences(&other);
         assert_eq!(list.len(), N_SHOWN + 1);
-        assert_eq!(list[N_SHOWN], format!("and {} more", 200_002 - N_SHOWN));
+        assert_eq!(list[N_SHOWN], format!("and {} more", 20_002 - N_SHOWN));
         assert!(list.concat().len() < 2000);
     }
 }
