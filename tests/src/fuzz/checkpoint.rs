@@ -96,11 +96,17 @@ fn usual() -> [(&'static str, &'static [u8]); 3] {
     ]
 }
 
+/// The small sound checkpoint with these files instead of its own, in a folder.
+pub fn usual_but(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let files = files.iter().map(|(name, bytes)| folder::entry(name, bytes));
+    folder::write(&files.collect::<Vec<_>>().concat(), &usual())
+}
+
 /// Its settings.
-pub(super) const CONFIG: &str = r#"{"architectures":["LlamaForCausalLM"],"model_type":"llama","head_dim":16,"hidden_act":"silu","hidden_size":32,"intermediate_size":32,"max_position_embeddings":64,"num_attention_heads":2,"num_hidden_layers":1,"num_key_value_heads":1,"rms_norm_eps":1e-05,"rope_theta":10000.0,"tie_word_embeddings":true,"bos_token_id":256,"eos_token_id":257,"vocab_size":264}"#;
+pub const CONFIG: &str = r#"{"architectures":["LlamaForCausalLM"],"model_type":"llama","head_dim":16,"hidden_act":"silu","hidden_size":32,"intermediate_size":32,"max_position_embeddings":64,"num_attention_heads":2,"num_hidden_layers":1,"num_key_value_heads":1,"rms_norm_eps":1e-05,"rope_theta":10000.0,"tie_word_embeddings":true,"bos_token_id":256,"eos_token_id":257,"vocab_size":264}"#;
 
 /// The header of its weights.
-pub(super) fn header() -> String {
+pub fn header() -> String {
     let layer = "model.layers.0";
     let tensors = [
         ("model.embed_tokens.weight".to_owned(), vec![264, 32]),

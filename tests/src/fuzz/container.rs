@@ -1,13 +1,22 @@
 //! GGUF files, alone and in split sets.
 
-use std::path::PathBuf;
+mod edits;
+mod same;
 
-use gguf::split::{self, Limits};
-use gguf::{GgufFile, Layout, TensorSpec, Writer, source, validate};
+use std::path::{Path, PathBuf};
 
-/// Parses any bytes. What is sound must survive being written and parsed again, and being split and merged.
+use gguf::split::{self, Limits, ShardName};
+use gguf::{GgufFile, Layout, OpenOptions, TensorSpec, Writer, source, validate};
+
+use super::folder::put;
+use same::{same_metadata, same_outline, same_tensors};
+
+/// Parses any bytes, whole and as an outline. What is sound must survive being edited, being written and parsed again, and
+/// being split and merged.
 pub(super) fn container(data: &[u8]) {
-    let Ok(file) = parse(data.to_vec()) else {
+    let file = parse(data.to_vec());
+    outline(data, file.as_ref().ok());
+    let Ok(file) = file else {
         return;
     };
     validate::layout(&file);
@@ -19,9 +28,11 @@ pub(super) fn container(data: &[u8]) {
     if file.require_sound().is_err() {
         return;
     }
+    edits::edit(&file, data);
     let written = write(&file, &plan(&file));
     let again = parse(written.clone()).expect("what was written can be read");
     again.require_sound().expect("what was written is sound");
+    same_metadata(&file.metadata, &again.metadata, &[]);
     same_tensors(&file, &again);
     assert_eq!(
         write(&again, &plan(&again)),
@@ -31,17 +42,34 @@ pub(super) fn container(data: &[u8]) {
     split_and_merge(&again);
 }
 
+/// An outline has what the whole file has, but for the ends of arrays.
+fn outline(data: &[u8], file: Option<&GgufFile>) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("fuzz.gguf");
+    put(&path, data);
+    // Elements that are kept.
+    let keep = data.len() % 5;
+    let outline = OpenOptions::new().alone().outline(&path, keep);
+    if let Some(file) = file {
+        same_outline(
+            file,
+            &outline.expect("a file that can be read has an outline"),
+            keep,
+        );
+    }
+}
+
 /// Parses any bytes as the shards of a set: each begins where the magic number stands. What is sound must survive being
 /// merged and split again.
 pub(super) fn split_set(data: &[u8]) {
     let shards = shards(data);
-    let sources = || {
-        let numbered = shards.iter().enumerate();
-        let named =
-            numbered.map(|(i, bytes)| source::bytes(format!("shard-{i}.gguf").into(), bytes.to_vec()));
-        named.collect()
-    };
-    let Ok(set) = GgufFile::from_sources(sources()) else {
+    let name = ShardName::new(Path::new("fuzz"), 1, shards.len() as u32);
+    let sources = (1..)
+        .zip(&shards)
+        .map(|(no, bytes)| source::bytes(name.path(no), bytes.to_vec()));
+    let set = GgufFile::from_sources(sources.collect());
+    by_names(&shards, set.as_ref().ok());
+    let Ok(set) = set else {
         return;
     };
     validate::layout(&set);
@@ -58,8 +86,37 @@ pub(super) fn split_set(data: &[u8]) {
     };
     let whole = parse(write(&set, &merged)).expect("what was merged can be read");
     whole.require_sound().expect("what was merged is sound");
+    same_metadata(&set.metadata, &whole.metadata, &gguf::key::SPLIT);
     same_tensors(&set, &whole);
     split_and_merge(&whole);
+}
+
+/// Opens the shards by their names: all of them from the last one, and what is there where the first is missing. `set` are
+/// the same shards, given one by one.
+fn by_names(shards: &[&[u8]], set: Option<&GgufFile>) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let count = shards.len() as u32;
+    let name = ShardName::new(&dir.path().join("fuzz"), 1, count);
+    for (no, bytes) in (1..).zip(shards) {
+        put(&name.path(no), bytes);
+    }
+    let last = name.path(count);
+    let whole = |file: &GgufFile| file.parts().len() == shards.len();
+    if let Ok(opened) = GgufFile::open(&last)
+        && whole(&opened)
+    {
+        let set = set.expect("each shard was read");
+        assert_eq!(validate::layout(&opened).len(), validate::layout(set).len());
+        same_metadata(&set.metadata, &opened.metadata, &[]);
+        assert_eq!(set.tensors, opened.tensors);
+    }
+    if count > 1 {
+        std::fs::remove_file(name.path(1)).expect("it was written");
+        if let Ok(opened) = OpenOptions::new().incomplete().open(&last) {
+            let findings = validate::layout(&opened);
+            assert!(opened.is_complete() || !findings.is_empty());
+        }
+    }
 }
 
 /// The bytes from each magic number up to the next.
@@ -94,22 +151,6 @@ fn write(file: &GgufFile, layout: &Layout) -> Vec<u8> {
     writer.finish().expect("all tensors are written")
 }
 
-fn same_tensors(a: &GgufFile, b: &GgufFile) {
-    assert_eq!(a.tensors.len(), b.tensors.len());
-    for (a_info, b_info) in a.tensors.iter().zip(&b.tensors) {
-        let same =
-            (&a_info.name, a_info.shape, a_info.type_id) == (&b_info.name, b_info.shape, b_info.type_id);
-        assert!(same, "{a_info:?} became {b_info:?}");
-        let (a, b) = (a.tensor_bytes(a_info), b.tensor_bytes(b_info));
-        let (a, mut b) = (a.expect("sound"), b.expect("sound"));
-        if a_info.format().is_none() {
-            // Nothing says where its data ends, so the padding that is written behind counts as data.
-            b.to_mut().truncate(a.len());
-        }
-        assert_eq!(a, b, "bytes of {}", a_info.name);
-    }
-}
-
 /// Splits into shards of two tensors and merges them.
 fn split_and_merge(file: &GgufFile) {
     // As we would write it: shards keep texts that are not UTF-8 as they stand, the metadata has them repaired.
@@ -117,19 +158,20 @@ fn split_and_merge(file: &GgufFile) {
     let Ok(shards) = split::plan(file, Limits::Tensors(2), false) else {
         return;
     };
-    let sources = shards.iter().map(|shard| {
+    let name = ShardName::new(Path::new("shard"), 1, shards.len() as u32);
+    let sources = (1..).zip(&shards).map(|(no, shard)| {
         let mut writer = Writer::new(Vec::new(), &shard.layout).expect("memory takes all");
         let tensors = &file.tensors[shard.first_tensor..][..shard.layout.tensors.len()];
         for tensor in tensors {
             let bytes = file.tensor_bytes(tensor).expect("the file is sound");
             writer.write(&bytes).expect("as many bytes as planned");
         }
-        source::bytes(
-            "shard.gguf".into(),
-            writer.finish().expect("all tensors are written"),
-        )
+        source::bytes(name.path(no), writer.finish().expect("all tensors are written"))
     });
     let set = GgufFile::from_sources(sources.collect()).expect("shards can be read");
+    set.require_sound()
+        .expect("shards are those that their names say");
+    same_metadata(&file.metadata, &set.metadata, &gguf::key::SPLIT);
     same_tensors(file, &set);
     let merged = split::merged(&set).expect("a sound set can be merged");
     let mut whole = file.metadata.clone();

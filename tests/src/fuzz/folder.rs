@@ -12,6 +12,13 @@ const MARK: &[u8] = b"\n=== ";
 const MOST_FILES: usize = 16;
 /// Bytes of numbers behind a header that is written as text, at most.
 const MOST_DATA: u64 = 8 << 20;
+/// The file of an input that has these numbers. It is not written.
+pub(super) const NUMBERS: &str = "fuzz.numbers";
+
+/// One file of an input.
+pub(super) fn entry(name: &str, bytes: &[u8]) -> Vec<u8> {
+    [MARK, name.as_bytes(), b"\n", bytes].concat()
+}
 
 /// The files of an input. Names that could lead out of the folder are left out.
 pub(super) fn files(data: &[u8]) -> Vec<(&str, &[u8])> {
@@ -37,40 +44,47 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() < 80 && !name.starts_with('.') && name.bytes().all(plain)
 }
 
-/// The files of an input in a folder of their own, and the usual ones that it does not have.
+/// The files of an input in a folder of their own, and the usual ones that it does not have. Of two files of a name, the
+/// first stays.
 pub(super) fn write(data: &[u8], usual: &[(&str, &[u8])]) -> TempDir {
     let dir = tempfile::tempdir().expect("a folder");
     let files = files(data);
-    for (name, bytes) in &files {
-        save(dir.path(), name, bytes);
-    }
-    for (name, bytes) in usual {
-        if !files.iter().any(|(other, _)| other == name) {
-            save(dir.path(), name, bytes);
+    let numbers = files.iter().find(|(name, _)| *name == NUMBERS);
+    let numbers = numbers.map_or(&[][..], |(_, bytes)| bytes);
+    let left_out = |name: &str| !files.iter().any(|(other, _)| *other == name);
+    let usual = usual.iter().filter(|(name, _)| left_out(name));
+    for (name, bytes) in files.iter().chain(usual) {
+        if *name != NUMBERS {
+            save(dir.path(), name, bytes, numbers);
         }
     }
     dir
 }
 
 /// What ends with `.safetensors.header` is the text of a header: its length goes in front, and the numbers that it tells
-/// of behind, zeros. Of two files of a name, the first stays.
-fn save(dir: &Path, name: &str, bytes: &[u8]) {
+/// of behind: `numbers` again and again, or zeros if there are none.
+fn save(dir: &Path, name: &str, bytes: &[u8], numbers: &[u8]) {
     let header = name
         .strip_suffix(".header")
         .filter(|n| n.ends_with(".safetensors"));
     let path = dir.join(header.unwrap_or(name));
-    let Ok(mut file) = OpenOptions::new().write(true).create_new(true).open(path) else {
+    if path.exists() {
         return;
-    };
-    let room = "a temporary folder has room";
-    if header.is_some() {
-        file.write_all(&(bytes.len() as u64).to_le_bytes()).expect(room);
-        file.write_all(bytes).expect(room);
-        file.set_len(8 + bytes.len() as u64 + data_bytes(bytes))
-            .expect(room);
-    } else {
-        file.write_all(bytes).expect(room);
     }
+    if header.is_some() {
+        let length = (bytes.len() as u64).to_le_bytes();
+        let numbers = super::cycled(numbers, data_bytes(bytes) as usize);
+        put(&path, &[&length, bytes, &numbers].concat());
+    } else {
+        put(&path, bytes);
+    }
+}
+
+/// A new file.
+pub(super) fn put(path: &Path, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    file.and_then(|mut file| file.write_all(bytes))
+        .expect("a temporary folder has room");
 }
 
 /// Bytes of numbers that a header tells of.

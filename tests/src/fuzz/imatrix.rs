@@ -57,6 +57,12 @@ fn rewrite(matrix: &Imatrix, dir: &Path) {
     if matrix.write_gguf(&path, false, &[]).is_ok() {
         let again = Imatrix::read(&path).expect("what was written can be read");
         assert_eq!(again.entries.len(), matrix.entries.len());
+        assert_eq!(again.datasets, matrix.datasets);
+        assert_eq!(
+            (again.chunk_count, again.chunk_size),
+            (matrix.chunk_count, matrix.chunk_size)
+        );
+        assert_eq!(again.origin, matrix.origin);
         for (a, b) in again.entries.iter().zip(&matrix.entries) {
             // Counts are stored as f32.
             let counts = b.1.counts.iter().map(|&c| c as f32 as u64);
@@ -66,6 +72,44 @@ fn rewrite(matrix: &Imatrix, dir: &Path) {
     }
     let path = dir.join("old");
     if matrix.write_legacy(&path, false, &[]).is_ok() {
-        Imatrix::read(&path).expect("what was written can be read");
+        same_in_legacy(
+            matrix,
+            &Imatrix::read(&path).expect("what was written can be read"),
+        );
     }
+}
+
+/// The legacy form has the means of all weights that saw something, as sums over the chunks that the weight saw.
+fn same_in_legacy(matrix: &Imatrix, again: &Imatrix) {
+    let seen = matrix
+        .entries
+        .iter()
+        .filter(|(_, e)| e.counts.iter().any(|&c| c > 0));
+    let mut most = u64::from(matrix.chunk_count);
+    let mut n_seen = 0;
+    for (name, entry) in seen {
+        n_seen += 1;
+        let most_seen = entry.counts.iter().max().expect("a count");
+        let n_chunks = most_seen.div_ceil(u64::from(matrix.chunk_size.max(1)));
+        most = most.max(n_chunks);
+        let found = again.entries.get(name).expect("it is written");
+        assert!(
+            found.counts == [n_chunks] && found.means.is_empty(),
+            "{name}: {found:?}"
+        );
+        let means = matrix.importance(name).expect("an entry");
+        let sums = means.iter().map(|mean| (mean * n_chunks as f32).to_bits());
+        assert!(
+            found.sums.iter().map(|sum| sum.to_bits()).eq(sums),
+            "{name}: {means:?} became {found:?}"
+        );
+    }
+    assert_eq!(again.entries.len(), n_seen);
+    assert_eq!((u64::from(again.chunk_count), again.chunk_size), (most, 1));
+    assert!(
+        again.datasets.iter().eq(matrix.datasets.last()),
+        "{:?} became {:?}",
+        matrix.datasets,
+        again.datasets
+    );
 }

@@ -7,7 +7,7 @@
 
 mod base;
 mod blocks;
-mod checkpoint;
+pub mod checkpoint;
 mod container;
 mod folder;
 mod imatrix;
@@ -20,7 +20,7 @@ mod tokenizer;
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: that of its program and of its folder in `tests/fuzz/corpus`.
+    /// Its name, that of its folder in `tests/fuzz/corpus`.
     pub name: &'static str,
     /// The body.
     pub run: fn(&[u8]),
@@ -49,13 +49,13 @@ const fn target(name: &'static str, run: fn(&[u8]), max_len: usize) -> Target {
     Target { name, run, max_len }
 }
 
-/// Runs a target by its name.
+/// The target of a name.
 ///
 /// # Panics
-/// If there is none of this name, and where the target finds something.
-pub fn run(name: &str, data: &[u8]) {
+/// If there is none.
+pub fn target_of(name: &str) -> &'static Target {
     let found = TARGETS.iter().find(|t| t.name == name);
-    (found.expect("a target of this name").run)(data);
+    found.unwrap_or_else(|| panic!("no target `{name}`"))
 }
 
 /// `n` bytes of the input, which begins again where it ends; zeros if it is empty.

@@ -28,9 +28,13 @@ pub(super) fn model(data: &[u8]) {
         return;
     };
     // The last byte is padding or weights.
-    let exact = data.last().is_some_and(|b| b % 2 == 1);
-    let compute = if exact { Compute::F32 } else { Compute::Fast };
-    let Some(mut session) = session(&model, compute) else {
+    let pick = data.last().copied().unwrap_or_default();
+    let compute = if pick % 2 == 1 {
+        Compute::F32
+    } else {
+        Compute::Fast
+    };
+    let Some(mut session) = session(&model, compute, pick / 2) else {
         return;
     };
     let n_vocab = model.spec().n_vocab;
@@ -50,17 +54,20 @@ fn token(pos: u32, n_vocab: usize) -> Token {
     }
 }
 
-/// A session for a few tokens, unless the model needs more memory than that is worth.
-fn session(model: &Model, compute: Compute) -> Option<Session<'_>> {
-    let settings = Settings {
+/// A session for a few tokens, unless the model needs more memory than that is worth. `pick` says which types the keys and
+/// values have in its cache: F16 with 0, and where heads are no whole blocks of the type that it picks.
+fn session(model: &Model, compute: Compute, pick: u8) -> Option<Session<'_>> {
+    let nth = |i: u8| KvType::ALL.into_iter().cycle().skip(1).nth(usize::from(i));
+    let settings = |pick: u8| Settings {
         n_ctx: N_CTX,
         n_ubatch: 2,
-        type_k: KvType::F16,
-        type_v: KvType::F16,
+        type_k: nth(pick % 5).expect("types without end"),
+        type_v: nth(pick / 5).expect("types without end"),
         compute,
         ..Settings::default()
     };
-    let plan = Session::plan(model, &settings).ok()?;
+    let planned = |pick| Some((settings(pick), Session::plan(model, &settings(pick)).ok()?));
+    let (settings, plan) = planned(pick).or_else(|| planned(0))?;
     // A model's layers and widths are those of its tensors: so is what a token takes.
     let bytes: u64 = model.file().parts().iter().map(|p| p.source().len()).sum();
     let most = (64 << 20) + bytes * 16;
@@ -127,14 +134,12 @@ fn pattern(id: TypeId) -> &'static [u8] {
 }
 
 /// Any bytes as the state of a sequence, once as they are and once with the digest that they should have; then one token
-/// more. The first byte picks the model.
+/// more. The first byte picks the model and the types of its cache.
 pub(super) fn state(data: &[u8]) {
     let Some((pick, state)) = data.split_first() else {
         return;
     };
-    let models = models();
-    let model = &models[usize::from(*pick) % models.len()];
-    let mut session = session(model, Compute::Fast).expect("a small model");
+    let (model, mut session) = picked(*pick);
     let mut sealed = state.to_vec();
     if let Some((body, digest)) = sealed.split_last_chunk_mut::<32>() {
         *digest = Sha256::digest(body).into();
@@ -167,10 +172,20 @@ fn tiny(name: &str) -> Model {
     Model::bind(with_data(&head).expect("it is small")).expect("it is sound")
 }
 
+/// One of the models and a session with one of the types of caches.
+fn picked(pick: u8) -> (&'static Model, Session<'static>) {
+    let models = models();
+    let n = models.len() as u8;
+    let model = &models[usize::from(pick % n)];
+    (
+        model,
+        session(model, Compute::Fast, pick / n).expect("a small model"),
+    )
+}
+
 /// The state of a model's sequence, for the corpus.
 pub(super) fn seed_of_state(pick: u8) -> Vec<u8> {
-    let model = &models()[usize::from(pick)];
-    let mut session = session(model, Compute::Fast).expect("a small model");
+    let (model, mut session) = picked(pick);
     let batch = [0, 1].map(|pos| token(pos, model.spec().n_vocab));
     session.decode(&batch).expect("a sound batch");
     let mut out = vec![pick];
@@ -181,5 +196,5 @@ pub(super) fn seed_of_state(pick: u8) -> Vec<u8> {
 /// Whether a tiny model can be made of a head.
 pub(super) fn is_model(head: &[u8]) -> bool {
     let model = with_data(head).map(Model::bind);
-    model.is_some_and(|m| m.is_ok_and(|m| session(&m, Compute::Fast).is_some()))
+    model.is_some_and(|m| m.is_ok_and(|m| session(&m, Compute::Fast, 0).is_some()))
 }

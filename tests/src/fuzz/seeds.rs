@@ -11,7 +11,7 @@ use gguf_blocks::registry;
 use gguf_convert::{Options, open_checkpoint};
 use gguf_imatrix_format::{Entry, Imatrix};
 
-use super::{TARGETS, container, model, tokenizer};
+use super::{TARGETS, container, folder, model, tokenizer};
 use crate::shared;
 
 /// A target, a name and an input.
@@ -43,9 +43,23 @@ pub fn all() -> Vec<Seed> {
 
 /// States of the models that are in the corpus.
 pub fn states() -> Vec<Seed> {
-    let picks = model::STATES.iter().zip(0..);
+    let n = model::STATES.len() as u8;
+    // With each type once for the keys and once for the values.
+    let picks = (0..5).flat_map(|kind| (0..n).map(move |i| (kind, i)));
     picks
-        .map(|(name, i)| ("state", (*name).to_owned(), model::seed_of_state(i)))
+        .map(|(kind, i)| {
+            let name = model::STATES[usize::from(i)];
+            let name = if kind == 0 {
+                name.to_owned()
+            } else {
+                format!("{name}-{kind}")
+            };
+            (
+                "state",
+                name,
+                model::seed_of_state(i + n * (kind + 5 * (kind * 2 % 5))),
+            )
+        })
         .collect()
 }
 
@@ -198,6 +212,7 @@ fn cut_vocabulary(metadata: &Metadata, n: usize) -> Metadata {
 
 fn templates() -> Vec<Seed> {
     let messages = b"\xFFsystem\xFFBe brief.\xFFuser\xFFHi!";
+    let more = br#"{"enable_thinking": false, "tools": [{"name": "f", "of": [[1, 2.5, null], {"a": []}]}]}"#;
     let texts = [
         (
             "chatml",
@@ -227,13 +242,35 @@ fn templates() -> Vec<Seed> {
             "generation",
             "{% generation %}{{ eos_token }}{% endgeneration %}{% filter upper %}a{% endfilter %}{{ [1, 2, 3] | map('string') | list }}",
         ),
+        (
+            "sharing",
+            "{% set ns = namespace(a=[1]) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a | length }}{{ ns.a == ns.a }}{{ ns.a }}",
+        ),
+        (
+            "sharing-sorted",
+            "{% set ns = namespace(a={'x': [1]}) %}{% for i in range(30) %}{% set ns.a = {'x': ns.a, 'y': ns.a} %}{% endfor %}{{ [ns.a, ns.a] | unique | sort | tojson }}",
+        ),
+        (
+            "nesting",
+            "{% set ns = namespace(a=[]) %}{% for i in range(5000) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a | tojson }}",
+        ),
+        (
+            "more",
+            "{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}{% for t in tools or [] %}{{ t | tojson(indent=1) }}{{ t.of[0] | sum }}{{ t.items() | list }}{% endfor %}",
+        ),
+        (
+            "recursion",
+            "{% for x in tools[0].of recursive %}{% if x is iterable %}{{ loop(x) }}{% else %}{{ x }}{% endif %}{% endfor %}{% macro m(n) %}{{ n }}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
+        ),
     ];
     let seed = |(name, text): (&str, &str)| {
-        (
-            "chat-template",
-            name.to_owned(),
-            [text.as_bytes(), messages].concat(),
-        )
+        let more: &[&[u8]] = if text.contains("tools") {
+            &[b"\xFF", more]
+        } else {
+            &[]
+        };
+        let input = [&[text.as_bytes(), messages], more].concat().concat();
+        ("chat-template", name.to_owned(), input)
     };
     texts.into_iter().map(seed).collect()
 }
@@ -276,24 +313,38 @@ fn of_checkpoint(dir: &Path) -> Vec<Seed> {
     let mut all = Vec::new();
     let head = head(&file);
     assert!(model::is_model(&head), "{name}");
+    if MORE_TYPES.contains(&&*name) {
+        // A first byte of data, which picks the types of the cache: each once for the keys and once for the values.
+        for kind in 1..5 {
+            let pick = kind + 5 * (kind * 2 % 5);
+            all.push((
+                "model",
+                format!("{name}-{kind}"),
+                [&head[..], &[pick * 2]].concat(),
+            ));
+        }
+    }
     all.push(("model", name.clone(), head));
     let file = |name: &str| std::fs::read(dir.join(name)).ok();
-    let config = folders::entry("config.json", &file("config.json").expect("settings"));
+    let config = folder::entry("config.json", &file("config.json").expect("settings"));
     if let Some(weights) = file("model.safetensors") {
         let n = u64::from_le_bytes(*weights.first_chunk().expect("a header")) as usize;
-        let header = folders::entry("model.safetensors.header", &weights[8..8 + n]);
+        let header = folder::entry("model.safetensors.header", &weights[8..8 + n]);
         all.push(("config", name.clone(), [config, header].concat()));
     }
     if let Some(model) = file("tokenizer.model") {
-        let settings = folders::entry(
+        let settings = folder::entry(
             "tokenizer_config.json",
             &file("tokenizer_config.json").unwrap_or_default(),
         );
-        let model = folders::entry("tokenizer.model", &model);
+        let model = folder::entry("tokenizer.model", &model);
         all.push(("vocabulary", name, [settings, model].concat()));
     }
     all
 }
+
+/// Models that begin with each type of a cache: of grouped heads, of latent vectors, with windows.
+const MORE_TYPES: [&str; 3] = ["qwen3", "deepseek-v2-lite", "gpt-oss"];
 
 /// The head of a model with 32 tokens.
 fn head(file: &GgufFile) -> Vec<u8> {

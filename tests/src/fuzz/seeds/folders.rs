@@ -2,13 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::folder::{NUMBERS, entry};
 use super::super::{checkpoint, tokenizer};
 use super::Seed;
-
-/// One file of a folder.
-pub(super) fn entry(name: &str, bytes: &[u8]) -> Vec<u8> {
-    [format!("\n=== {name}\n").as_bytes(), bytes].concat()
-}
 
 /// A folder of texts.
 fn folder(files: &[(&str, String)]) -> Vec<u8> {
@@ -44,7 +40,7 @@ pub(super) fn weights() -> Vec<Seed> {
         seed("two", &two),
         seed("indexed", &indexed),
     ];
-    all.extend(forms().into_iter().map(|(name, settings, parts)| {
+    for (name, settings, parts) in forms() {
         let files = [
             ("config.json", with_settings(settings)),
             (
@@ -52,9 +48,57 @@ pub(super) fn weights() -> Vec<Seed> {
                 Value::Object(quantized(&parts)).to_string(),
             ),
         ];
-        seed(name, &files)
-    }));
+        all.push(seed(name, &files));
+        for (numbers, bytes) in numbers() {
+            let input = [folder(&files), entry(NUMBERS, &bytes)].concat();
+            all.push(("safetensors", format!("{name}-{numbers}"), input));
+        }
+    }
+    all.extend(raw());
     all
+}
+
+/// Numbers of any kind, of odd lengths so that each meets every part: any bits; none, infinite and the largest ones as F32
+/// and in both forms of 16 bits.
+fn numbers() -> [(&'static str, Vec<u8>); 2] {
+    let any = (0..61u8)
+        .map(|i| i.wrapping_mul(151).rotate_left(3) ^ 0x5A)
+        .collect();
+    let floats = [
+        f32::NAN,
+        f32::INFINITY,
+        f32::MIN,
+        -0.0,
+        1.0,
+        f32::MIN_POSITIVE / 4.0,
+    ]
+    .map(f32::to_le_bytes);
+    // Of F16: infinity, no number, the largest.
+    let halves = [0x7C00u16, 0x7E01, 0xFBFF, 0x3C00].map(u16::to_le_bytes);
+    let odd = [&floats.concat()[..], &halves.concat(), &[0x7F]].concat();
+    [("any", any), ("odd", odd)]
+}
+
+/// Whole files of weights: a sound one, one whose header is said to be longer than the file, one that ends early, one that
+/// ends in its header.
+fn raw() -> Vec<Seed> {
+    let header =
+        json!({"model.norm.weight": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).to_string();
+    let file = |length: u64, n_data: usize| {
+        let bytes = [&length.to_le_bytes()[..], header.as_bytes(), &vec![7; n_data]].concat();
+        entry("model.safetensors", &bytes)
+    };
+    let n = header.len() as u64;
+    let cut = |bytes: Vec<u8>, n: usize| bytes[..bytes.len() - n].to_vec();
+    [
+        ("raw", file(n, 16)),
+        ("raw-header-beyond", file(1 << 40, 16)),
+        ("raw-header-short", file(n - 2, 16)),
+        ("raw-data-short", file(n, 9)),
+        ("raw-in-header", cut(file(n, 0), 20)),
+    ]
+    .map(|(name, bytes)| ("safetensors", name.to_owned(), bytes))
+    .into()
 }
 
 /// Tensors one behind the other, as their entries or new ones tell their sizes.
