@@ -87,7 +87,7 @@ mod state;
 mod tokenizer;
 
 pub use bad_weight::BadWeight;
-pub use chat::{ChatTemplate, Message};
+pub use chat::{ChatTemplate, Interpreter, Message, interpret};
 pub use error::{Error, Result};
 pub use kv::KvType;
 pub use layered::{HiddenStates, LayerStart, LayerStep, LayerWatch, Layered, LayeredOptions};

@@ -9,7 +9,11 @@ fn messages(texts: &[(&str, &str)]) -> Vec<Message> {
 }
 
 fn render(template: &str, texts: &[(&str, &str)]) -> Result<String> {
-    ChatTemplate::new(template, &tokenizer())?.render(&messages(texts), true, &serde_json::Map::new())
+    ChatTemplate::new(template, &tokenizer(), Interpreter::Here)?.render(
+        &messages(texts),
+        true,
+        &serde_json::Map::new(),
+    )
 }
 
 const TALK: &[(&str, &str)] = &[
@@ -66,7 +70,7 @@ fn what_real_templates_use_is_there() {
     let expected = "<|system|>Be kind.<|user|>one<|assistant|><think>\nhm\n</think>\n\nfine<|user|>ä <b>'q' (last)<|assistant|>";
     assert_eq!(render(qwen3, TALK).unwrap(), expected);
     let more = serde_json::from_str(r#"{"enable_thinking": false}"#).unwrap();
-    let template = ChatTemplate::new(qwen3, &tokenizer()).unwrap();
+    let template = ChatTemplate::new(qwen3, &tokenizer(), Interpreter::Here).unwrap();
     let text = template.render(&messages(TALK), true, &more).unwrap();
     assert_eq!(text, format!("{expected}now"));
     let text = template.render(&messages(TALK), false, &more).unwrap();
@@ -145,7 +149,7 @@ fn templates_without_end_or_measure_are_stopped() {
 fn templates_of_a_file_have_names() {
     let mut metadata = Metadata::new();
     let of = |metadata: &Metadata, name| {
-        let template = ChatTemplate::from_metadata(metadata, name, &tokenizer());
+        let template = ChatTemplate::from_metadata(metadata, name, &tokenizer(), Interpreter::Here);
         template.map(|t| t.map(|t| t.render(&messages(TALK), true, &serde_json::Map::new()).unwrap()))
     };
     assert!(of(&metadata, None).unwrap().is_none());
@@ -198,12 +202,4 @@ fn values_that_share_parts_are_not_written_without_end() {
         let told = refused.unwrap_err().to_string();
         assert!(told.contains("more steps or memory than"), "{told}");
     }
-    // What the engine does in one step: time ends it.
-    let (_stay, wait) = mpsc::channel::<()>();
-    let told = aside(0, 0, 0, move || {
-        let _ = wait.recv();
-        Ok(())
-    });
-    let told = told.unwrap_err().to_string();
-    assert!(told.contains("more than 0 seconds"), "{told}");
 }

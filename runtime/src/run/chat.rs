@@ -7,7 +7,7 @@ use gguf_cli::{Failure, Result, say};
 use super::args::Args;
 use super::input;
 use super::start::Run;
-use crate::{ChatTemplate, Message, Model, Tokenizer};
+use crate::{ChatTemplate, Interpreter, Message, Model, Tokenizer};
 
 /// Bytes of a message that is typed or piped in, at most.
 const MAX_LINE: u64 = 16 << 20;
@@ -15,22 +15,25 @@ const MAX_LINE: u64 = 16 << 20;
 /// The template that the command line asks for, else the file's.
 pub(super) fn template(args: &Args, model: &Model, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
     let chat = &args.chat;
+    let interpreter = Interpreter::own()
+        .map_err(|e| Failure::Usage(format!("cannot find this program's own file: {e}")))?;
     if let Some(path) = &chat.chat_template_file {
         let source = gguf_cli::read_text(path)?;
-        return ChatTemplate::new(&source, tokenizer)
+        return ChatTemplate::new(&source, tokenizer, interpreter)
             .map_err(|e| Failure::Input(format!("`{}`: {e}", path.display())));
     }
     let name = match &chat.chat_template {
         // Names have no braces, templates do.
-        Some(text) if text.contains('{') => return Ok(ChatTemplate::new(text, tokenizer)?),
+        Some(text) if text.contains('{') => return Ok(ChatTemplate::new(text, tokenizer, interpreter)?),
         name => name.as_deref(),
     };
     let path = args.model.display();
-    let found =
-        ChatTemplate::from_metadata(&model.file().metadata, name, tokenizer).map_err(|e| match e {
+    let found = ChatTemplate::from_metadata(&model.file().metadata, name, tokenizer, interpreter).map_err(
+        |e| match e {
             crate::Error::Settings(_) => Failure::from(e),
             e => Failure::Input(format!("`{path}`: {e}")),
-        })?;
+        },
+    )?;
     found.ok_or_else(|| {
         Failure::Input(format!(
             "`{path}` has no chat template; give one with `--chat-template-file FILE` or `--chat-template chatml`, \

@@ -12,6 +12,9 @@ mod stream;
 
 /// The program.
 pub fn main() -> std::process::ExitCode {
+    if let Some(code) = crate::interpret() {
+        return code;
+    }
     gguf_cli::run(|args: args::Args| start::run(&args))
 }
 

@@ -362,7 +362,12 @@ fn templates_of_real_vocabularies_render() {
     for (name, text) in expected {
         let file = gguf::GgufFile::open(&vocabs.join(format!("ggml-vocab-{name}.gguf"))).unwrap();
         let tokenizer = gguf_runtime::Tokenizer::from_metadata(&file.metadata).unwrap();
-        let template = gguf_runtime::ChatTemplate::from_metadata(&file.metadata, None, &tokenizer);
+        let template = gguf_runtime::ChatTemplate::from_metadata(
+            &file.metadata,
+            None,
+            &tokenizer,
+            gguf_runtime::Interpreter::Here,
+        );
         let messages = [gguf_runtime::Message::new("user", "hi")];
         let found = template
             .unwrap()

@@ -81,7 +81,8 @@ pub(super) fn vocabulary(data: &[u8]) {
         tokenizer.decode(&ids);
     }
     drop(verified);
-    let _refused = ChatTemplate::from_metadata(&plan.metadata, None, &tokenizer);
+    let _refused =
+        ChatTemplate::from_metadata(&plan.metadata, None, &tokenizer, gguf_runtime::Interpreter::Here);
 }
 
 /// A checkpoint that can be converted: what an input leaves out is taken from here.

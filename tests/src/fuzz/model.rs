@@ -22,7 +22,12 @@ pub(super) fn model(data: &[u8]) {
         return;
     };
     if let Ok(tokenizer) = gguf_runtime::Tokenizer::from_metadata(&file.metadata) {
-        let _refused = gguf_runtime::ChatTemplate::from_metadata(&file.metadata, None, &tokenizer);
+        let _refused = gguf_runtime::ChatTemplate::from_metadata(
+            &file.metadata,
+            None,
+            &tokenizer,
+            gguf_runtime::Interpreter::Here,
+        );
     }
     let Ok(model) = Model::bind(file) else {
         return;

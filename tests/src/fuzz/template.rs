@@ -1,6 +1,6 @@
 //! Chat templates.
 
-use gguf_runtime::{ChatTemplate, Message};
+use gguf_runtime::{ChatTemplate, Interpreter, Message};
 
 use super::tokenizer::built_in;
 
@@ -20,7 +20,7 @@ pub(super) fn chat_template(data: &[u8]) {
         Message::new(pair[0].clone(), pair.get(1).cloned().unwrap_or_default())
     };
     let messages: Vec<Message> = parts.chunks(2).map(message).collect();
-    let Ok(template) = ChatTemplate::new(&template, &built_in()[0]) else {
+    let Ok(template) = ChatTemplate::new(&template, &built_in()[0], Interpreter::Here) else {
         return;
     };
     let more = more.unwrap_or_default();
