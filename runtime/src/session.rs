@@ -139,9 +139,10 @@ impl MemoryPlan {
         }
         let kv = kv::n_bytes(&cached_layers(spec, settings), settings.types(), n_seq, n_ctx);
         let recurrent = recurrent_layers(spec);
-        let states = recurrent.iter().map(recurrent::n_bytes);
-        let states = states.fold(0u64, u64::saturating_add);
-        let states = states.checked_mul(n_seq as u64);
+        let states = recurrent
+            .iter()
+            .try_fold(0u64, |sum, net| sum.checked_add(recurrent::n_bytes(net)?));
+        let states = states.and_then(|bytes| bytes.checked_mul(n_seq as u64));
         let kv = kv.and_then(|kv| kv.checked_add(states?));
         let too_much = || Error::Settings("the context needs more memory than can be addressed".into());
         let kv = kv.ok_or_else(too_much)?;

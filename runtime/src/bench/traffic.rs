@@ -6,6 +6,7 @@ use gguf_models::component::split_layer;
 use gguf_models::spec::{Ffn, Mixer};
 
 use crate::kv::Heads;
+use crate::recurrent;
 use crate::{KvType, Model, Settings};
 
 /// Bytes that one token reads.
@@ -67,10 +68,7 @@ fn cache_bytes(model: &Model, settings: &Settings, pos: usize) -> u64 {
             .unwrap_or(0)
     };
     let of = |mixer: &Mixer| match mixer {
-        Mixer::DeltaNet(d) => {
-            let state = d.n_head_v * d.head_dim_k * d.head_dim_v + d.n_qkv() * d.n_conv.saturating_sub(1);
-            (state * size_of::<f32>()) as u64
-        }
+        Mixer::DeltaNet(d) => recurrent::n_bytes(d).expect("the session's plan of memory has counted it"),
         attention => Heads::of(attention).map_or(0, |h| {
             let seen = pos + 1 - h.window.first(pos).min(pos);
             let values = if h.v_in_k {

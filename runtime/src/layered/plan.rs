@@ -199,7 +199,9 @@ fn layer_memory(mixer: &Mixer, settings: &Settings) -> u64 {
     let Settings { n_seq, n_ctx, .. } = *settings;
     let kv = kv::n_bytes(&cached(mixer, settings), settings.types(), n_seq, n_ctx).unwrap_or(u64::MAX);
     match mixer {
-        Mixer::DeltaNet(net) => recurrent::n_bytes(net).saturating_mul(n_seq as u64),
+        Mixer::DeltaNet(net) => recurrent::n_bytes(net)
+            .and_then(|bytes| bytes.checked_mul(n_seq as u64))
+            .unwrap_or(u64::MAX),
         _ => kv,
     }
 }

@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use gguf::GgufFile;
 use gguf_blocks::{TypeId, registry};
+use gguf_models::hparams::MAX_STATE_SIZE;
 use gguf_runtime::{Compute, KvType, Model, Session, Settings, Token};
 use sha2::{Digest, Sha256};
 
@@ -76,10 +77,15 @@ fn session(model: &Model, compute: Compute, pick: u8) -> Option<Session<'_>> {
     // A model's layers and widths are those of its tensors: so is what a token takes.
     let bytes: u64 = model.file().parts().iter().map(|p| p.source().len()).sum();
     let most = (64 << 20) + bytes * 16;
+    // A state has up to `MAX_STATE_SIZE` numbers for each row of the matrices of values, which take 4 bytes at least.
+    let most_kv = most + bytes * MAX_STATE_SIZE as u64;
     assert!(
-        plan.kv <= most && plan.scratch <= most,
+        plan.kv <= most_kv && plan.scratch <= most,
         "{plan:?} for a file of {bytes} bytes"
     );
+    if plan.kv > most {
+        return None;
+    }
     Session::new(model, settings).ok()
 }
 

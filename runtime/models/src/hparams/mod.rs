@@ -12,6 +12,15 @@ use crate::{Error, Result};
 /// Groups that experts come in at most.
 pub const MAX_EXPERT_GROUPS: usize = 256;
 
+/// Experts that a token uses at most. The most in use are 22, and the reference takes models of at most 512 experts. It
+/// bounds the choice, whose time is that of all experts times the chosen.
+pub const MAX_EXPERTS_USED: usize = 512;
+
+/// Elements of a key head of a recurrent layer at most. Its state has as many for each element of the layer's values,
+/// and no tensor of the file has as many, so that without a bound the state would grow with the square of the file. Delta
+/// nets in use have 128, other recurrent layers up to 256.
+pub const MAX_STATE_SIZE: usize = 512;
+
 /// How rotary positions beyond those of the training are scaled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RopeScaling {
@@ -247,13 +256,7 @@ impl HParams {
                 self.n_rot,
             ));
         }
-        if self.n_expert > 0 && !(1..=self.n_expert).contains(&self.n_expert_used) {
-            return Err(Error::mismatch(
-                key(arch, "expert_used_count"),
-                format!("1 to the expert count {}", self.n_expert),
-                self.n_expert_used,
-            ));
-        }
+        self.check_experts(arch)?;
         self.check_groups(arch)?;
         self.check_recurrent(arch)?;
         if self.n_layer_nextn >= self.n_layer {
@@ -279,8 +282,29 @@ impl HParams {
         Ok(())
     }
 
-    /// Value heads of recurrent layers share their elements.
+    /// Experts of a token.
+    fn check_experts(&self, arch: &str) -> Result<()> {
+        let (n, used) = (self.n_expert, self.n_expert_used);
+        if n == 0 || (1..=n.min(MAX_EXPERTS_USED)).contains(&used) {
+            return Ok(());
+        }
+        let expected = if n > MAX_EXPERTS_USED {
+            format!("1 to {MAX_EXPERTS_USED} of the {n} experts")
+        } else {
+            format!("1 to the expert count {n}")
+        };
+        Err(Error::mismatch(key(arch, "expert_used_count"), expected, used))
+    }
+
+    /// Value heads of recurrent layers share their elements; the state of a head is bounded.
     fn check_recurrent(&self, arch: &str) -> Result<()> {
+        if self.ssm_state_size > MAX_STATE_SIZE {
+            return Err(Error::mismatch(
+                key(arch, "ssm.state_size"),
+                format!("1 to {MAX_STATE_SIZE}"),
+                self.ssm_state_size,
+            ));
+        }
         let n = self.ssm_time_step_rank;
         if n > 0 && !self.ssm_inner_size.is_multiple_of(n) {
             return Err(Error::mismatch(

@@ -153,6 +153,56 @@ fn expert_groups_are_bounded_and_divide_the_experts() {
 }
 
 #[test]
+fn a_token_uses_a_bounded_number_of_experts() {
+    let used = |n_expert, n_used| {
+        with(&[
+            ("expert_count", Some(Value::U32(n_expert))),
+            ("expert_used_count", Some(Value::U32(n_used))),
+        ])
+    };
+    let most = MAX_EXPERTS_USED as u32;
+    for (n, n_used) in [(1 << 16, most), (most, most), (22, 22)] {
+        assert!(used(n, n_used).is_ok(), "{n_used} of {n}");
+    }
+    for (n, n_used, expected) in [
+        (1 << 16, 1 << 16, "1 to 512 of the 65536 experts"),
+        (1 << 16, most + 1, "1 to 512"),
+        (8, 9, "the expert count 8"),
+    ] {
+        let message = used(n, n_used).expect_err("refused").to_string();
+        assert!(
+            message.contains("qwen3moe.expert_used_count") && message.contains(expected),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn the_state_of_recurrent_layers_is_bounded() {
+    let state = |size: u32| {
+        let sizes = [
+            ("expert_shared_feed_forward_length", 64),
+            ("full_attention_interval", 4),
+            ("ssm.conv_kernel", 4),
+            ("ssm.state_size", size),
+            ("ssm.group_count", 1),
+            ("ssm.time_step_rank", 1),
+            ("ssm.inner_size", 100_000),
+        ];
+        of("qwen3next", &sizes.map(|(key, n)| (key, Value::U32(n))))
+    };
+    for size in [128, MAX_STATE_SIZE as u32] {
+        state(size).expect("sound");
+    }
+    // 40 GB of state for a file of 4 MB.
+    let message = state(100_000).expect_err("refused").to_string();
+    assert!(
+        message.contains("qwen3next.ssm.state_size") && message.contains("found 100000"),
+        "{message}"
+    );
+}
+
+#[test]
 fn routing_and_windows_are_those_of_the_keys() {
     use crate::spec::{Ffn, Gating, Mixer, Window};
     let gating = |arch: &str, func: Option<u32>| {
