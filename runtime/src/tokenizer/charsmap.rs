@@ -10,13 +10,13 @@ use gguf::{Array, Metadata};
 use super::vocabulary::key_error;
 use crate::{Error, Result};
 
-const KEY: &str = "tokenizer.ggml.precompiled_charsmap";
+pub(super) const KEY: &str = "tokenizer.ggml.precompiled_charsmap";
 
 /// Longest string that is replaced. Those of real tables have a few characters.
 const MAX_REPLACED: usize = 256;
 
 /// Longest replacement, in bytes. The longest of Unicode's compatibility mappings has 33.
-const MAX_REPLACEMENT: usize = 128;
+pub(super) const MAX_REPLACEMENT: usize = 128;
 
 /// The table.
 #[derive(Debug)]
@@ -118,4 +118,4 @@ fn children(node: usize, unit: u32) -> usize {
 
 #[cfg(test)]
 #[path = "charsmap_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A blob for a few replacements. Children of each node get a stretch of 256 units of their own.
-fn blob(pairs: &[(&str, &str)]) -> Vec<u8> {
+pub(in crate::tokenizer) fn blob(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut strings = Vec::new();
     let mut units = vec![0u32; 512];
     // Node by node: its unit, the prefix that leads there, and where its children lie.

@@ -9,8 +9,11 @@
 //! - `t5`, UGM (`ugm`): normalized by the file's table (`charsmap`), the likeliest tokens (`trie`);
 //! - `bert`, WPM (`wpm`): words without accents, from the longest tokens.
 //!
-//! Time is about linear in the text for all of them, whatever the text holds.
+//! Time is about linear in the text for all of them, whatever the text and the vocabulary hold: special tokens are found
+//! together (`automaton`), patterns do not backtrack, merging is n log n, and what looks for tokens at each place has
+//! tokens of bounded length. A normalized text has a bounded number of bytes for each of the text.
 
+mod automaton;
 mod bpe;
 mod bytes;
 mod charsmap;
@@ -120,7 +123,7 @@ impl Tokenizer {
                 Family::Spm | Family::Ugm => prefix,
                 Family::Wpm => true,
             },
-            partition: Partition::new(&vocabulary),
+            partition: Partition::new(&vocabulary)?,
             ends: roles.ends(&vocabulary),
             model,
             vocabulary,
@@ -183,7 +186,7 @@ impl Tokenizer {
     /// always recognised.
     ///
     /// # Errors
-    /// A text of more than 1 GiB, and a table of replacements that is damaged where the text needs it.
+    /// A text of more than 1 GiB, and a table of replacements that is damaged where the text needs it or blows it up.
     pub fn encode(&self, text: &str, add_special: bool, parse_special: bool) -> Result<Vec<u32>> {
         check_size(text)?;
         let mut ids = Vec::with_capacity(text.len() / 3 + 2);

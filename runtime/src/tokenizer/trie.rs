@@ -1,5 +1,7 @@
 //! All tokens that a text starts with, in one walk.
 
+use std::collections::VecDeque;
+
 use super::merge::NONE;
 
 /// Byte strings with ids. Nodes lie in breadth-first order; the children of a node are neighbours.
@@ -34,11 +36,10 @@ impl Trie {
             nodes: vec![empty],
             labels: vec![0],
         };
-        // The strings below each node, all alike in their first `depth` bytes.
-        let mut below = vec![(0..sorted.len(), 0usize)];
+        // The strings below each node from node `at` on, all alike in their first `depth` bytes.
+        let mut below = VecDeque::from([(0..sorted.len(), 0usize)]);
         let mut at = 0;
-        while at < trie.nodes.len() {
-            let (mut range, depth) = below[at].clone();
+        while let Some((mut range, depth)) = below.pop_front() {
             let first_child = trie.nodes.len() as u32;
             if let Some(&(s, id)) = sorted.get(range.start).filter(|(s, _)| s.len() == depth) {
                 debug_assert!(!s.is_empty());
@@ -50,7 +51,7 @@ impl Trie {
                 let n = sorted[range.clone()].partition_point(|(s, _)| s[depth] == label);
                 trie.nodes.push(empty);
                 trie.labels.push(label);
-                below.push((range.start..range.start + n, depth + 1));
+                below.push_back((range.start..range.start + n, depth + 1));
                 range.start += n;
             }
             trie.nodes[at].first_child = first_child;
@@ -60,18 +61,47 @@ impl Trie {
         Some(trie)
     }
 
+    /// Nodes, the root among them.
+    pub(super) fn n_nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The children of a node, whose numbers are larger, and the bytes that lead to them.
+    pub(super) fn children(&self, node: u32) -> impl Iterator<Item = (u32, u8)> + '_ {
+        let Node {
+            first_child,
+            n_children,
+            ..
+        } = self.nodes[node as usize];
+        (first_child..first_child + u32::from(n_children)).map(|child| (child, self.labels[child as usize]))
+    }
+
+    /// The child of a node that a byte leads to.
+    pub(super) fn child(&self, node: u32, byte: u8) -> Option<u32> {
+        let Node {
+            first_child,
+            n_children,
+            ..
+        } = self.nodes[node as usize];
+        let labels = &self.labels[first_child as usize..][..usize::from(n_children)];
+        Some(first_child + labels.binary_search(&byte).ok()? as u32)
+    }
+
+    /// The id of the string that ends at a node, if one does.
+    pub(super) fn id(&self, node: u32) -> Option<u32> {
+        Some(self.nodes[node as usize].id).filter(|&id| id != NONE)
+    }
+
     /// The length and id of every string that `text` starts with, shortest first.
     pub(super) fn prefixes<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = (usize, u32)> + 'a {
-        let mut node = self.nodes[0];
+        let mut node = 0;
         let mut len = 0;
         std::iter::from_fn(move || {
-            while let Some(byte) = text.get(len) {
-                let first = node.first_child as usize;
-                let children = &self.labels[first..first + usize::from(node.n_children)];
-                node = self.nodes[first + children.binary_search(byte).ok()?];
+            while let Some(&byte) = text.get(len) {
+                node = self.child(node, byte)?;
                 len += 1;
-                if node.id != NONE {
-                    return Some((len, node.id));
+                if let Some(id) = self.id(node) {
+                    return Some((len, id));
                 }
             }
             None

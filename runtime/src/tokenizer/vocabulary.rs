@@ -5,6 +5,7 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt};
 use gguf::{Array, Metadata};
 
+use super::automaton::Automaton;
 use super::special::{self, Kind};
 use super::trie::Trie;
 use crate::{Error, Result};
@@ -12,6 +13,11 @@ use crate::{Error, Result};
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";
 const SCORES: &str = "tokenizer.ggml.scores";
+
+/// Bytes of the longest token of families that look for tokens at each place. Pieces of Unigram are trained with 16
+/// characters at most, words of `WordPiece` are cut at 200; byte-level vocabularies, which are not looked up so, have
+/// runs of 128 spaces.
+pub(super) const MAX_TRIE_TOKEN: usize = 512;
 
 /// The tokens, in order of their ids.
 #[derive(Debug)]
@@ -52,11 +58,29 @@ impl Vocabulary {
             .map(|((text, _), id)| (&**text, id))
     }
 
-    /// The tokens of the kinds that `wanted` picks, to be found at the start of texts.
+    /// The tokens of the kinds that `wanted` picks, to be found at the start of texts. They are looked for at each place
+    /// of a text, so that their length is a factor of time.
     pub(super) fn trie(&self, wanted: impl Fn(Kind) -> bool) -> Result<Trie> {
-        let too_much = || key_error(TOKENS, "less than 4 GiB of text", "more".into());
+        let is_long = |(text, _): &(&str, u32)| text.len() > MAX_TRIE_TOKEN;
+        if let Some((text, id)) = self.of_kind(&wanted).find(is_long) {
+            let expected = format!("tokens of at most {MAX_TRIE_TOKEN} bytes in a vocabulary of this family");
+            return Err(key_error(
+                TOKENS,
+                &expected,
+                format!("{} in token {id}", text.len()),
+            ));
+        }
         Trie::new(self.of_kind(wanted)).ok_or_else(too_much)
     }
+
+    /// The same, to be found anywhere in texts.
+    pub(super) fn automaton(&self, wanted: impl Fn(Kind) -> bool) -> Result<Automaton> {
+        Automaton::new(self.of_kind(wanted)).ok_or_else(too_much)
+    }
+}
+
+fn too_much() -> Error {
+    key_error(TOKENS, "less than 4 GiB of text", "more".into())
 }
 
 /// Token texts; empty ones get the reference's stand-in.

@@ -1,6 +1,8 @@
 //! Small vocabularies of each family. Where ids are compared with the reference's, those were made with the
 //! Python package `xllamacpp` 2026.10 from a model with the very vocabulary of the test.
 
+use std::borrow::Cow;
+
 use gguf::{Array, Metadata, Value};
 use gguf_runtime::{TokenRole, Tokenizer};
 
@@ -428,6 +430,19 @@ fn broken_vocabularies_are_named() {
     for blob in [vec![1u8], vec![4, 0, 0, 0, 1], vec![0; 4], vec![255; 8]] {
         let e = ugm(|m| set(m, "precompiled_charsmap", Value::Array(Array::U8(blob)))).unwrap_err();
         assert!(e.contains("precompiled_charsmap"), "{e}");
+    }
+    let long = |n: usize| {
+        move |m: &mut Metadata| {
+            let tokens = m.strings("tokenizer.ggml.tokens").unwrap().unwrap();
+            let mut tokens: Vec<String> = tokens.iter().map(Cow::into_owned).collect();
+            tokens[3] = "a".repeat(n);
+            set(m, "tokens", Value::from(tokens));
+        }
+    };
+    assert!(spm(long(100_000)).is_ok() && ugm(long(512)).is_ok() && wpm(long(512)).is_ok());
+    for e in [ugm(long(513)).unwrap_err(), wpm(long(513)).unwrap_err()] {
+        let words = ["`tokenizer.ggml.tokens`", "at most 512 bytes", "513 in token 3"];
+        assert!(words.iter().all(|word| e.contains(word)), "{e}");
     }
     // No token at all is no crash either.
     for model in ["llama", "t5", "bert"] {
