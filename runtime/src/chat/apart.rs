@@ -16,7 +16,7 @@ use super::{Refusal, Request};
 /// The argument of a process that runs a template.
 const ARGUMENT: &str = "--interpret-template";
 /// Seconds of a processor for [`FUEL`] steps, which take less than one.
-const SECONDS: u64 = 10;
+const SECONDS: u64 = 5;
 /// Bytes of memory for each step beside the stack: a few times what a step pays for.
 const BYTES_PER_STEP: u64 = 256;
 /// Bytes of memory for the program itself, the question and the answer.

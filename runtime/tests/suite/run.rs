@@ -286,6 +286,38 @@ fn conversations_go_through_the_template() {
 }
 
 #[test]
+fn what_a_hostile_template_takes_ends_its_own_process_alone() {
+    let work = Work::new(&chatty());
+    let twice =
+        "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
+    for (template, words) in [
+        (
+            "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}".to_owned(),
+            "values without end",
+        ),
+        (
+            "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns|tojson }}".to_owned(),
+            "values without end",
+        ),
+        (format!("{twice}{{{{ ns.x }}}}"), "more than 5 seconds"),
+        (format!("{twice}{{{{ ns.x|tojson }}}}"), "more steps or memory"),
+    ] {
+        let args = ["--chat-template", &template, "-p", "hi", "-n", "0"];
+        work.wrong(&args, 1, words);
+    }
+    // A fault of the interpreter, where its arithmetic is checked.
+    let args = [
+        "--chat-template",
+        "{{ [1][::-9223372036854775808] }}",
+        "-p",
+        "hi",
+        "-n",
+        "0",
+    ];
+    assert!(matches!(work.run(&args).status.code(), Some(0 | 1)));
+}
+
+#[test]
 fn a_text_in_front_comes_once() {
     let mut tiny = chatty();
     tiny.metadata
