@@ -108,16 +108,21 @@ pub const CONFIG: &str = r#"{"architectures":["LlamaForCausalLM"],"model_type":"
 
 /// The header of its weights.
 pub fn header() -> String {
+    header_of(16)
+}
+
+/// The same with heads of so many elements.
+pub(super) fn header_of(head: u64) -> String {
     let layer = "model.layers.0";
     let tensors = [
         ("model.embed_tokens.weight".to_owned(), vec![264, 32]),
         ("model.norm.weight".to_owned(), vec![32]),
         (format!("{layer}.input_layernorm.weight"), vec![32]),
         (format!("{layer}.post_attention_layernorm.weight"), vec![32]),
-        (format!("{layer}.self_attn.q_proj.weight"), vec![32, 32]),
-        (format!("{layer}.self_attn.k_proj.weight"), vec![16, 32]),
-        (format!("{layer}.self_attn.v_proj.weight"), vec![16, 32]),
-        (format!("{layer}.self_attn.o_proj.weight"), vec![32, 32]),
+        (format!("{layer}.self_attn.q_proj.weight"), vec![2 * head, 32]),
+        (format!("{layer}.self_attn.k_proj.weight"), vec![head, 32]),
+        (format!("{layer}.self_attn.v_proj.weight"), vec![head, 32]),
+        (format!("{layer}.self_attn.o_proj.weight"), vec![32, 2 * head]),
         (format!("{layer}.mlp.gate_proj.weight"), vec![32, 32]),
         (format!("{layer}.mlp.up_proj.weight"), vec![32, 32]),
         (format!("{layer}.mlp.down_proj.weight"), vec![32, 32]),

@@ -61,7 +61,7 @@ fn token(pos: u32, n_vocab: usize) -> Token {
 }
 
 /// A session for a few tokens, unless the model needs more memory than that is worth. `pick` says which types the keys and
-/// values have in its cache: F16 with 0, and where heads are no whole blocks of the type that it picks.
+/// values have in its cache: F16 with 0, and where heads are no whole blocks of one that it picks.
 fn session(model: &Model, compute: Compute, pick: u8) -> Option<Session<'_>> {
     let nth = |i: u8| KvType::ALL.into_iter().cycle().skip(1).nth(usize::from(i));
     let settings = |pick: u8| Settings {
@@ -72,8 +72,9 @@ fn session(model: &Model, compute: Compute, pick: u8) -> Option<Session<'_>> {
         compute,
         ..Settings::default()
     };
+    let picks = [pick, pick % 5, pick - pick % 5, 0];
     let planned = |pick| Some((settings(pick), Session::plan(model, &settings(pick)).ok()?));
-    let (settings, plan) = planned(pick).or_else(|| planned(0))?;
+    let (settings, plan) = picks.into_iter().find_map(planned)?;
     // A model's layers and widths are those of its tensors: so is what a token takes.
     let bytes: u64 = model.file().parts().iter().map(|p| p.source().len()).sum();
     let most = (64 << 20) + bytes * 16;
@@ -168,8 +169,9 @@ pub(super) fn state(data: &[u8]) {
     }
 }
 
-/// Models whose states are tried: with keys and values, with latent vectors, with recurrent states.
-pub(super) const STATES: [&str; 3] = ["llama-2", "deepseek-v2-lite", "qwen3next"];
+/// Models whose states are tried: with keys and values, with latent vectors, with recurrent states, with heads of whole
+/// blocks.
+pub(super) const STATES: [&str; 4] = ["llama-2", "deepseek-v2-lite", "qwen3next", "llama-wide"];
 
 fn models() -> &'static [Model] {
     static MODELS: OnceLock<Vec<Model>> = OnceLock::new();

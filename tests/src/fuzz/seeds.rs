@@ -11,7 +11,7 @@ use gguf_blocks::registry;
 use gguf_convert::{Options, open_checkpoint};
 use gguf_imatrix_format::{Entry, Imatrix};
 
-use super::{TARGETS, container, folder, model, tokenizer};
+use super::{TARGETS, checkpoint, container, folder, model, tokenizer};
 use crate::shared;
 
 /// A target, a name and an input.
@@ -28,6 +28,7 @@ pub fn all() -> Vec<Seed> {
     all.extend(types());
     all.extend(folders::weights());
     all.extend(folders::tokenizers());
+    all.extend(wide());
     for dir in zoo() {
         all.extend(of_checkpoint(&dir));
     }
@@ -54,11 +55,7 @@ pub fn states() -> Vec<Seed> {
             } else {
                 format!("{name}-{kind}")
             };
-            (
-                "state",
-                name,
-                model::seed_of_state(i + n * (kind + 5 * (kind * 2 % 5))),
-            )
+            ("state", name, model::seed_of_state(i + n * types_of_cache(kind)))
         })
         .collect()
 }
@@ -244,11 +241,11 @@ fn templates() -> Vec<Seed> {
         ),
         (
             "sharing",
-            "{% set ns = namespace(a=[1]) %}{% for i in range(40) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a | length }}{{ ns.a == ns.a }}{{ ns.a }}",
+            "{% set ns = namespace(a=[1]) %}{% for i in range(14) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a | length }}{{ ns.a == ns.a }}{{ ns.a }}",
         ),
         (
             "sharing-sorted",
-            "{% set ns = namespace(a={'x': [1]}) %}{% for i in range(30) %}{% set ns.a = {'x': ns.a, 'y': ns.a} %}{% endfor %}{{ [ns.a, ns.a] | unique | sort | tojson }}",
+            "{% set ns = namespace(a={'x': [1]}) %}{% for i in range(10) %}{% set ns.a = {'x': ns.a, 'y': ns.a} %}{% endfor %}{{ [ns.a, ns.a] | unique | sort | tojson }}",
         ),
         (
             "nesting",
@@ -313,17 +310,6 @@ fn of_checkpoint(dir: &Path) -> Vec<Seed> {
     let mut all = Vec::new();
     let head = head(&file);
     assert!(model::is_model(&head), "{name}");
-    if MORE_TYPES.contains(&&*name) {
-        // A first byte of data, which picks the types of the cache: each once for the keys and once for the values.
-        for kind in 1..5 {
-            let pick = kind + 5 * (kind * 2 % 5);
-            all.push((
-                "model",
-                format!("{name}-{kind}"),
-                [&head[..], &[pick * 2]].concat(),
-            ));
-        }
-    }
     all.push(("model", name.clone(), head));
     let file = |name: &str| std::fs::read(dir.join(name)).ok();
     let config = folder::entry("config.json", &file("config.json").expect("settings"));
@@ -343,8 +329,37 @@ fn of_checkpoint(dir: &Path) -> Vec<Seed> {
     all
 }
 
-/// Models that begin with each type of a cache: of grouped heads, of latent vectors, with windows.
-const MORE_TYPES: [&str; 3] = ["qwen3", "deepseek-v2-lite", "gpt-oss"];
+/// A model with heads of 32 elements, whole blocks of any type of a cache: as it is, and with each type once for the keys
+/// and once for the values.
+fn wide() -> Vec<Seed> {
+    let config = checkpoint::CONFIG.replace("\"head_dim\":16", "\"head_dim\":32");
+    let header = checkpoint::header_of(32);
+    let dir = checkpoint::usual_but(&[
+        ("config.json", config.as_bytes()),
+        ("model.safetensors.header", header.as_bytes()),
+    ]);
+    let options = Options {
+        outtype: "f32".to_owned(),
+        ..Options::default()
+    };
+    let file = open_checkpoint(dir.path(), &options)
+        .expect("it can be converted")
+        .file;
+    let head = head(&file);
+    let with = |kind: u8| {
+        // A first byte of data, which picks the types.
+        let picked = [&head[..], &[2 * types_of_cache(kind)]].concat();
+        ("model", format!("llama-wide-{kind}"), picked)
+    };
+    let mut all: Vec<Seed> = (1..5).map(with).collect();
+    all.push(("model", "llama-wide".to_owned(), head));
+    all
+}
+
+/// What picks type `kind` of five for the keys, and another one for the values.
+fn types_of_cache(kind: u8) -> u8 {
+    kind + 5 * (kind * 2 % 5)
+}
 
 /// The head of a model with 32 tokens.
 fn head(file: &GgufFile) -> Vec<u8> {
