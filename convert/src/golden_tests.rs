@@ -42,7 +42,7 @@ fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for folder in ["models/zoo", "models/sources"] {
         let Ok(entries) = std::fs::read_dir(shared.join(folder)) else {
-            eprintln!("skipped: `{}` is absent", shared.join(folder).display());
+            crate::skip::skip(&format!("`{}` is absent", shared.join(folder).display()));
             continue;
         };
         for entry in entries {

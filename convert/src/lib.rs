@@ -51,6 +51,9 @@ mod plan;
 mod repack;
 mod report;
 mod run;
+#[cfg(test)]
+#[path = "../../tests/src/skip.rs"]
+mod skip;
 mod source;
 mod view;
 mod virtual_file;

@@ -83,6 +83,9 @@ mod routing;
 pub mod run;
 mod sampler;
 mod session;
+#[cfg(test)]
+#[path = "../../tests/src/skip.rs"]
+mod skip;
 mod state;
 mod tokenizer;
 

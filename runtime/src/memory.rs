@@ -179,7 +179,7 @@ mod tests {
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("Linux tells of mappings");
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() || !maps.contains("VmFlags")
         {
-            println!("skipped: this kernel has no huge pages, or does not tell");
+            crate::skip::skip("this kernel has no huge pages, or does not tell");
             return;
         }
         // Flags of the mapping that an address lies in.

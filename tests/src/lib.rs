@@ -2,6 +2,7 @@
 
 pub mod docs;
 pub mod fuzz;
+mod skip;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,6 +13,14 @@ pub fn workspace() -> PathBuf {
         .parent()
         .expect("the tests lie in the workspace")
         .to_owned()
+}
+
+/// Tells that this test, or a part of it, cannot be done on this machine, and why.
+///
+/// # Panics
+/// Where `GGUF_NO_SKIPS` forbids it.
+pub fn skip(why: &str) {
+    skip::skip(why);
 }
 
 /// A file of `tests/data`.
@@ -26,7 +35,7 @@ pub fn shared(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    eprintln!("skipped: `shared/{name}` is not here");
+    skip(&format!("`shared/{name}` is not here"));
     None
 }
 

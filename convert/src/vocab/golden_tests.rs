@@ -17,7 +17,7 @@ fn shared(path: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    eprintln!("skipped: {} is absent", path.display());
+    crate::skip::skip(&format!("{} is absent", path.display()));
     None
 }
 
@@ -196,7 +196,7 @@ fn real_tokenizers_give_their_golden_ids() {
         shared("golden/tokenizers"),
         std::env::var_os("GGUF_TOKENIZERS").map(PathBuf::from),
     ) else {
-        eprintln!("skipped: GGUF_TOKENIZERS names no folder of packages");
+        crate::skip::skip("GGUF_TOKENIZERS names no folder of packages");
         return;
     };
     let mut wrong = Vec::new();

@@ -8,6 +8,8 @@ mod layouts;
 mod one_pass;
 mod outputs;
 mod refusals;
+#[path = "../../../tests/src/skip.rs"]
+mod skip;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -45,6 +47,6 @@ fn shared(path: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    eprintln!("skipped: `{}` is absent", path.display());
+    skip::skip(&format!("`{}` is absent", path.display()));
     None
 }

@@ -259,13 +259,21 @@ pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path
         most_chunks = most_chunks.max(n_chunks);
         put_i32(&mut out, path, name.len() as u64, "length of a name")?;
         out.extend_from_slice(name.as_bytes());
-        put_i32(&mut out, path, n_chunks, "number of chunks")?;
+        put_chunks(&mut out, path, n_chunks)?;
         put_i32(&mut out, path, e.sums.len() as u64, "number of values")?;
-        for mean in e.mean_squares() {
-            out.extend_from_slice(&(mean * n_chunks as f32).to_le_bytes());
+        for (i, mean) in e.mean_squares().into_iter().enumerate() {
+            let sum = mean * n_chunks as f32;
+            // Another expert's chunks count for this one, too.
+            if !sum.is_finite() {
+                let what = format!(
+                    "`{name}`, value {i}: mean {mean:e} over {n_chunks} chunks is more than F32 holds; write the GGUF form"
+                );
+                return Err(Error::malformed(path, what));
+            }
+            out.extend_from_slice(&sum.to_le_bytes());
         }
     }
-    put_i32(&mut out, path, most_chunks, "number of chunks")?;
+    put_chunks(&mut out, path, most_chunks)?;
     let dataset = imatrix.datasets.last().map_or("", |d| base_name(d));
     if !dataset.is_empty() {
         put_i32(
@@ -286,6 +294,17 @@ pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path
     })?;
     file.commit()?;
     Ok(())
+}
+
+/// A number of chunks that is read again.
+fn put_chunks(out: &mut Vec<u8>, path: &Path, n: u64) -> Result<()> {
+    if n > MAX_CHUNKS {
+        let what = format!(
+            "number of chunks: the legacy form holds at most {MAX_CHUNKS}, found {n}; write the GGUF form"
+        );
+        return Err(Error::malformed(path, what));
+    }
+    put_i32(out, path, n, "number of chunks")
 }
 
 fn put_i32(out: &mut Vec<u8>, path: &Path, n: u64, what: &str) -> Result<()> {

@@ -512,3 +512,29 @@ fn an_index_names_all_that_is_not_sound_and_counts_groups_of_zeros() {
         assert!(!text.contains('\n'));
     }
 }
+
+/// An expert that saw little counts as if it had seen the chunks of the one that saw most.
+#[test]
+fn what_the_legacy_form_cannot_hold_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("old");
+    let mut large = sample();
+    let entry = large.entries.get_mut("blk.0.ffn_up_exps.weight").unwrap();
+    entry.sums = vec![1.0, 1.0, 1.0, f32::MAX];
+    entry.counts = vec![300, 1];
+    large.chunk_size = 1;
+    let refused = large.write_legacy(&path, false, &[]).unwrap_err().to_string();
+    assert!(
+        refused.contains("`blk.0.ffn_up_exps.weight`, value 3: mean"),
+        "{refused}"
+    );
+    let mut long = sample();
+    long.entries.get_mut("blk.0.attn_q.weight").unwrap().counts = vec![(1 << 30) + 1];
+    long.chunk_size = 1;
+    let refused = long.write_legacy(&path, false, &[]).unwrap_err().to_string();
+    assert!(
+        refused.contains("at most 268435456, found 1073741825"),
+        "{refused}"
+    );
+    assert!(!path.exists());
+}

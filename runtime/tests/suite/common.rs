@@ -198,7 +198,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) {
 pub(crate) fn shared(path: &str) -> Option<PathBuf> {
     let found = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared")).join(path);
     if !found.exists() {
-        eprintln!("skipped: {} is not there", found.display());
+        crate::skip::skip(&format!("{} is not there", found.display()));
         return None;
     }
     Some(found)

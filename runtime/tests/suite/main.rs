@@ -15,6 +15,8 @@ mod perplexity;
 #[cfg(target_os = "linux")]
 mod placement;
 mod run;
+#[path = "../../../tests/src/skip.rs"]
+mod skip;
 mod state;
 mod tasks;
 mod tokenizer;

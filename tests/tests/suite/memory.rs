@@ -25,12 +25,12 @@ fn s(path: &Path) -> &str {
 }
 
 /// Bytes of address space that a program has of its own.
-fn base(name: &str) -> u64 {
+pub(crate) fn base(name: &str) -> u64 {
     program(name).metadata().expect("it is built").len() + BESIDE
 }
 
 /// Runs a program in an address space of `limit` bytes.
-fn limited(limit: u64, name: &str, args: &[&str]) -> Output {
+pub(crate) fn limited(limit: u64, name: &str, args: &[&str]) -> Output {
     // Files take whatever is printed while nobody reads it.
     let file = || tempfile::tempfile().expect("a temporary file");
     let (mut out, mut talk) = (file(), file());

@@ -1,5 +1,6 @@
 //! What the suite is built from: only crates of the registry, each wanted for a reason and under a licence that is allowed,
-//! and nothing of ours that runs at build time. `deny.toml` says the same to cargo-deny, which needs to be installed.
+//! none that is banned or there twice, and nothing of ours that runs at build time. `deny.toml` says the same to cargo-deny,
+//! which needs to be installed.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -122,6 +123,59 @@ fn all_crates_come_from_the_registry() {
         ["arbitrary", "jobserver", "libfuzzer-sys"],
         "of the fuzzer alone"
     );
+}
+
+/// The quoted words of a list of `deny.toml` that follow `key = `, one a line.
+fn listed(list: &str, key: &str) -> Vec<String> {
+    let deny = read("deny.toml");
+    let (_, rest) = deny.split_once(&format!("\n{list} = [\n")).expect("the list");
+    let (rows, _) = rest.split_once("\n]").expect("its end");
+    let word = |row: &str| {
+        Some(
+            row.split_once(&format!("{key} = \""))?
+                .1
+                .split('"')
+                .next()?
+                .to_owned(),
+        )
+    };
+    rows.lines().map(|row| word(row).expect(row)).collect()
+}
+
+/// As `deny.toml` has it: nothing that is banned, and two versions of a crate only where it says so.
+#[test]
+fn no_crate_is_banned_or_there_twice() {
+    /// Crates of systems that the suite is not for: the lock has those too.
+    const ELSEWHERE: [&str; 2] = ["r-efi", "windows-sys"];
+    let lock = locked("Cargo.lock");
+    let crates = foreign(&lock, &["count-products", "suite-tests"]);
+    let banned = listed("deny", "name");
+    assert!(banned.len() > 3, "{banned:?}");
+    let found = crates.iter().filter(|(name, _)| banned.iter().any(|b| b == name));
+    assert_eq!(found.collect::<Vec<_>>(), [&("", ""); 0], "banned by deny.toml");
+    let skipped = listed("skip", "crate");
+    let of = |entry: &str, (name, version): &(&str, &str)| {
+        let (skipped, begin) = entry.split_once('@').expect("a version");
+        skipped == *name && format!("{version}.").starts_with(&format!("{begin}."))
+    };
+    let n_versions = |name: &str| crates.iter().filter(|(n, _)| *n == name).count();
+    let stale = skipped
+        .iter()
+        .filter(|s| !crates.iter().any(|c| of(s, c) && n_versions(c.0) > 1));
+    assert_eq!(
+        stale.collect::<Vec<_>>(),
+        [""; 0],
+        "skipped by deny.toml, but not there twice"
+    );
+    let mut names = BTreeSet::new();
+    for one in crates.iter().filter(|(name, _)| !ELSEWHERE.contains(name)) {
+        let is_skipped = skipped.iter().any(|s| of(s, one));
+        assert!(
+            is_skipped || names.insert(one.0),
+            "two versions of `{}`, which deny.toml does not know of",
+            one.0
+        );
+    }
 }
 
 #[test]

@@ -243,6 +243,6 @@ fn shared(path: &str) -> Option<std::path::PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    eprintln!("skipped: `{}` is absent", path.display());
+    crate::skip::skip(&format!("`{}` is absent", path.display()));
     None
 }

@@ -91,5 +91,5 @@ fn changes(file: &GgufFile, pick: u32) -> Vec<Change> {
         },
     };
     let both = [change(pick & 0xFF), change(pick >> 8 & 0xFF)];
-    both[..1 + (pick >> 24 & 1) as usize].to_vec()
+    both[..=(pick >> 24 & 1) as usize].to_vec()
 }

@@ -10,8 +10,9 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use super::job::{Inputs, Trial, all};
-use super::world::{Random, command, end, moments};
+use super::job::{Inputs, all};
+use super::world::{self, Random, command, end, files, moments, words};
+use suite_tests::data;
 
 /// A call that fails; of the second, those of which an argument is as large or larger.
 enum Failing {
@@ -21,8 +22,11 @@ enum Failing {
 
 use Failing::{Always, From};
 
-/// The filter with which these calls fail with `EIO`; `None` where there is none.
-fn filter(calls: &[Failing]) -> Option<BpfProgram> {
+/// What comes of a call as a bad disk would have it.
+const FAILS: SeccompAction = SeccompAction::Errno(libc::EIO as u32);
+
+/// The filter with which this comes of these calls; `None` where there is none.
+fn filter(calls: &[Failing], action: SeccompAction) -> Option<BpfProgram> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).ok()?;
     // A call without rules always fails.
     let rules = calls.iter().map(|call| match *call {
@@ -33,23 +37,22 @@ fn filter(calls: &[Failing]) -> Option<BpfProgram> {
             (call, vec![rule.expect("a rule")])
         }
     });
-    let fails = SeccompAction::Errno(libc::EIO as u32);
-    let filter = SeccompFilter::new(rules.collect(), SeccompAction::Allow, fails, arch);
+    let filter = SeccompFilter::new(rules.collect(), SeccompAction::Allow, action, arch);
     Some(BpfProgram::try_from(filter.expect("a filter")).expect("a program of it"))
 }
 
-/// Starts the job's command where these calls fail. Prints a notice and returns `None` where that cannot be had.
-fn start(trial: &Trial, folder: &Path, calls: &[Failing]) -> Option<Child> {
-    let filter = filter(calls);
-    let mut command = command(folder, &trial.job.line);
+/// Starts a command where this comes of these calls. Prints a notice and returns `None` where that cannot be had.
+fn start(folder: &Path, line: &[String], calls: &[Failing], action: SeccompAction) -> Option<Child> {
+    let filter = filter(calls, action);
+    let mut command = command(folder, line);
     let start = || {
         seccompiler::apply_filter(&filter?).ok()?;
-        Some(command.spawn().expect("a built program starts"))
+        Some(world::start(&mut command))
     };
     // The filter is that of a thread, and goes with it.
     let child = std::thread::scope(|s| s.spawn(start).join().expect("no panic"));
     if child.is_none() {
-        eprintln!("skipped: calls of the system cannot be filtered here");
+        suite_tests::skip("calls of the system cannot be filtered here");
     }
     child
 }
@@ -65,7 +68,8 @@ fn each(fault: &str, n: u64, without: &[&str], calls: impl Fn(u64, &mut Random) 
         let mut random = Random::new(&format!("{fault} {name}"));
         for i in 0..n {
             let folder = trial.folder();
-            let Some(child) = start(trial, folder.path(), &calls(i, &mut random)) else {
+            let calls = calls(i, &mut random);
+            let Some(child) = start(folder.path(), &trial.job.line, &calls, FAILS) else {
                 return;
             };
             let end = end(child);
@@ -145,4 +149,43 @@ fn a_name_that_cannot_be_given_is_an_error() {
         let old = [libc::SYS_renameat];
         calls.into_iter().chain(old).map(Always).collect()
     });
+}
+
+/// No program asks for a socket, of whatever kind, unless it is given an address: such a call would end it with a signal.
+#[test]
+fn nothing_goes_to_the_network_unasked() {
+    let socket = [Always(libc::SYS_socket)];
+    let run = |folder: &Path, line: &[String]| {
+        let child = start(folder, line, &socket, SeccompAction::KillProcess);
+        child.map(end)
+    };
+    for trial in all() {
+        let folder = trial.folder();
+        let Some(end) = run(folder.path(), &trial.job.line) else {
+            return;
+        };
+        assert!(end.is_fine(), "{}: {end:?}", trial.job.name);
+        assert_eq!(files(folder.path()), trial.after, "{}", trial.job.name);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (model, text) = (
+        Inputs::get().model().display().to_string(),
+        data("evaluation.txt"),
+    );
+    let text = text.display();
+    for line in [
+        format!("gguf-perplexity -m {model} -f {text} -c 64 --chunks 1 -t 2"),
+        format!("gguf-run -m {model} -p text -n 1 -t 2"),
+        format!("gguf-bench -m {model} -p 8 -n 1 -r 1 --no-bandwidth -t 2"),
+        format!("gguf-inspect check {model} --data"),
+        format!("gguf-inspect hash {model}"),
+        format!("gguf-inspect report {model} -o report.html"),
+    ] {
+        let end = run(folder.path(), &words(&line)).expect("as before");
+        assert!(end.is_fine(), "{line}: {end:?}");
+    }
+    // That the filter is one.
+    let line = words("gguf-inspect show http://127.0.0.1:9/m.gguf");
+    let end = run(folder.path(), &line).expect("as before");
+    assert_eq!(end.signal, Some(libc::SIGSYS), "{end:?}");
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use super::job::{Inputs, all, run};
-use super::world::{command, files, look_away, names};
+use super::world::{command, files, names, start, wait_until};
 
 /// 1971 and 2100.
 const TIMES: [Duration; 2] = [
@@ -30,13 +30,9 @@ fn runs_go_on_whatever_the_clock_does() {
         for (time, later) in [(TIMES[0], TIMES[1]), (TIMES[1], TIMES[0])] {
             let folder = trial.folder();
             set_times(folder.path(), time);
-            let mut child = command(folder.path(), &trial.job.line)
-                .spawn()
-                .expect("a built program starts");
             let before = names(folder.path());
-            while names(folder.path()) == before && child.try_wait().expect("a child").is_none() {
-                look_away();
-            }
+            let mut child = start(&mut command(folder.path(), &trial.job.line));
+            wait_until(&mut child, || names(folder.path()) != before);
             std::thread::sleep(trial.time / 3);
             child.kill().expect("killed, or at its end");
             child.wait().expect("ended");
@@ -64,14 +60,9 @@ fn a_source_of_a_time_to_come_is_read_as_any_other() {
         for time in TIMES {
             let folder = trial.folder();
             set_times(sources.path(), time);
-            let mut child = command(folder.path(), &line)
-                .spawn()
-                .expect("a built program starts");
-            while !names(folder.path()).iter().any(|n| n == ".out.gguf.journal")
-                && child.try_wait().expect("a child").is_none()
-            {
-                look_away();
-            }
+            let mut child = start(&mut command(folder.path(), &line));
+            let journal = folder.path().join(".out.gguf.journal");
+            wait_until(&mut child, || journal.exists());
             child.kill().expect("killed, or at its end");
             child.wait().expect("ended");
             let end = run(folder.path(), &line);

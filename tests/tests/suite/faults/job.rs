@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use super::world::{End, Files, command, end, files, look_away, names, words};
+use super::world::{End, Files, command, end, files, names, start, wait_until, words};
 use suite_tests::data;
 
 /// What all jobs read: a checkpoint of the tree, and what was made of it once.
@@ -66,7 +66,7 @@ impl Inputs {
 
 /// Runs a command line in a folder.
 pub(super) fn run(folder: &Path, line: &[String]) -> End {
-    end(command(folder, line).spawn().expect("a built program starts"))
+    end(start(&mut command(folder, line)))
 }
 
 /// How one goes on.
@@ -271,20 +271,18 @@ impl Trial {
         for i in 0..2 {
             let folder = trial.folder();
             trial.before = files(folder.path());
-            let start = Instant::now();
-            let mut child = command(folder.path(), &trial.job.line)
-                .spawn()
-                .expect("a built program starts");
+            let begin = Instant::now();
+            let mut child = start(&mut command(folder.path(), &trial.job.line));
             let (mut steps, mut last) = (0, names(folder.path()));
-            while child.try_wait().expect("a child").is_none() {
+            wait_until(&mut child, || {
                 let now = names(folder.path());
                 steps += u64::from(now != last);
                 last = now;
-                look_away();
-            }
+                false
+            });
             let end = end(child);
             assert!(end.is_fine(), "{}: {end:?}", trial.job.name);
-            trial.time = trial.time.min(start.elapsed());
+            trial.time = trial.time.min(begin.elapsed());
             trial.n_steps = trial.n_steps.max(steps);
             let after = files(folder.path());
             assert!(i == 0 || after == trial.after, "{}: other bytes", trial.job.name);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::job::{Trial, all};
-use super::world::{Random, command, end, look_away, n_kills, names};
+use super::world::{Random, command, end, meets_each, n_kills, names, start, wait_until};
 
 /// When a run is killed.
 #[derive(Debug)]
@@ -40,17 +40,17 @@ impl Moment {
 
 /// Starts a command and kills it at a moment. Whether it died of that.
 fn kill(folder: &Path, line: &[String], moment: &Moment, trial: &Trial) -> bool {
-    let mut child = command(folder, line).spawn().expect("a built program starts");
-    let start = Instant::now();
+    let mut child = start(&mut command(folder, line));
+    let begin = Instant::now();
     let (mut steps, mut last) = (0, names(folder));
-    while !moment.has_come(start, steps, folder, trial) && child.try_wait().expect("a child").is_none() {
+    wait_until(&mut child, || {
         if matches!(moment, Moment::Steps(_)) {
             let now = names(folder);
             steps += u64::from(now != last);
             last = now;
         }
-        look_away();
-    }
+        moment.has_come(begin, steps, folder, trial)
+    });
     child.kill().expect("killed, or at its end");
     let status = child.wait().expect("ended");
     if status.signal() == Some(9) {
@@ -93,6 +93,11 @@ fn runs_that_are_killed_lose_nothing() {
             "{:<22} {kills:>6} {inside:>11} {:>8} {with_left:>10} {most_left:>10} {completed:>10}",
             trial.job.name,
             kills - inside
+        );
+        assert!(
+            inside > 0 || !meets_each(),
+            "{}: no run was killed before its end",
+            trial.job.name
         );
         inside_of_all += inside;
     }

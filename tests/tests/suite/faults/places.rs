@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::job::{Inputs, all, run};
-use super::world::{Disk, End, end, files, in_shell, put, words};
+use super::world::{Disk, End, end, files, in_shell, put, start, words};
 
 /// A user that is nobody, where this process may become one. Root may do everything.
 fn as_nobody() -> Option<&'static [&'static str]> {
@@ -30,12 +30,12 @@ fn as_nobody() -> Option<&'static [&'static str]> {
     if runs.is_ok_and(|out| out.status.success()) {
         return Some(front);
     }
-    eprintln!("skipped: the programs cannot be run as another user than root here");
+    suite_tests::skip("the programs cannot be run as another user than root here");
     None
 }
 
 fn as_user(front: &[&str], folder: &Path, line: &[String]) -> End {
-    end(in_shell(folder, front, line).spawn().expect("it starts"))
+    end(start(&mut in_shell(folder, front, line)))
 }
 
 fn set_mode(path: &Path, mode: u32) {
@@ -110,7 +110,7 @@ fn a_file_system_that_is_read_only_is_refused() {
         trial.job.set_up(&disk.outside());
         let before = files(&disk.outside());
         disk.shell("mount -o remount,ro none \"$0\"");
-        let end = end(disk.run(&trial.job.line).spawn().expect("it starts"));
+        let end = end(start(&mut disk.run(&trial.job.line)));
         let name = trial.job.name;
         assert!(end.is_error(&[2], &["ead-only file system"]), "{name}: {end:?}");
         assert_eq!(files(&disk.outside()), before, "{name}");
@@ -129,15 +129,15 @@ fn an_output_on_another_file_system_has_the_same_bytes() {
         if let Some(disk) = Disk::new(64 << 20) {
             trial.job.set_up(&disk.outside());
             assert_ne!(device(&disk.outside()), device(&Inputs::get().path(".")));
-            let end = end(disk.run(&trial.job.line).spawn().expect("it starts"));
+            let end = end(start(&mut disk.run(&trial.job.line)));
             assert!(end.is_fine(), "{name}: {end:?}");
             assert_eq!(files(&disk.outside()), trial.after, "{name}");
         }
-        if !memory.is_dir() || !trial.job.has_output() {
+        if !trial.job.has_output() {
             continue;
         }
         let Ok(out) = tempfile::tempdir_in(memory) else {
-            eprintln!("skipped: nothing can be written in `/dev/shm`");
+            suite_tests::skip("nothing can be written in `/dev/shm`");
             continue;
         };
         let folder = trial.folder();

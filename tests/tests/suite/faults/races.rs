@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::job::{Inputs, all};
-use super::world::{Random, command, end, files, moments};
+use super::world::{Random, command, end, files, moments, start};
 
 /// What the one that comes second says.
 const LOSES: &[&str] = &[
@@ -27,11 +27,7 @@ fn of_two_runs_with_one_output_one_wins_and_nothing_is_mixed() {
         let mut random = Random::new(trial.job.name);
         for _ in 0..moments(2) {
             let folder = trial.folder();
-            let start = || {
-                command(folder.path(), &trial.job.line)
-                    .spawn()
-                    .expect("a built program starts")
-            };
+            let start = || start(&mut command(folder.path(), &trial.job.line));
             let first = start();
             let micros = u64::try_from(trial.time.as_micros()).expect("short");
             // At once, or while the first is at work.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use super::job::{Inputs, all};
-use super::world::{Random, command, end, files, look_away, moments, names, put, words};
+use super::world::{Random, command, end, files, moments, names, put, start, wait_until, words};
 use crate::common::{F32, Raw};
 use suite_tests::data;
 
@@ -32,20 +32,18 @@ fn wait_for_output(child: &mut Child) {
 }
 
 /// Waits until a program has mapped a file.
-fn wait_for_map(child: &Child, path: &Path) {
+fn wait_for_map(child: &mut Child, path: &Path) {
     let maps = format!("/proc/{}/maps", child.id());
     let name = path.display().to_string();
-    while !std::fs::read_to_string(&maps).is_ok_and(|text| text.contains(&name)) {
-        look_away();
-    }
+    let is_mapped = || std::fs::read_to_string(&maps).is_ok_and(|text| text.contains(&name));
+    assert!(
+        wait_until(child, is_mapped),
+        "a run ended before it had mapped `{name}`"
+    );
 }
 
 fn started(folder: &Path, line: &str) -> Child {
-    let mut command = command(folder, &words(line));
-    command
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a built program starts")
+    start(command(folder, &words(line)).stdout(Stdio::piped()))
 }
 
 /// Long work on a mapped model, which prints as it goes.
@@ -94,8 +92,8 @@ fn a_file_that_is_shortened_at_any_moment_is_an_error() {
     let mut random = Random::new("bench");
     for _ in 0..moments(2) {
         let model = copy(folder.path());
-        let child = started(folder.path(), line);
-        wait_for_map(&child, Path::new("m.gguf"));
+        let mut child = started(folder.path(), line);
+        wait_for_map(&mut child, Path::new("m.gguf"));
         std::thread::sleep(std::time::Duration::from_micros(random.up_to(50_000)));
         cut(&model, random.up_to(8 << 10));
         let end = end(child);
@@ -113,15 +111,16 @@ fn a_file_that_is_shortened_between_open_and_read_is_an_error() {
     put(&model, &head);
     // Zeros that take no room on disk, and a while to read.
     cut(&model, head.len() as u64 + 4 * dims[0] * dims[1]);
-    let child = started(folder.path(), "gguf-inspect hash m.gguf -q");
+    let mut child = started(folder.path(), "gguf-inspect hash m.gguf -q");
     let open = format!("/proc/{}/fd", child.id());
     let is_open = || {
         let mut files = std::fs::read_dir(&open).into_iter().flatten().flatten();
         files.any(|f| std::fs::read_link(f.path()).is_ok_and(|to| to == model))
     };
-    while !is_open() {
-        look_away();
-    }
+    assert!(
+        wait_until(&mut child, is_open),
+        "the run ended before it had opened the file"
+    );
     std::thread::sleep(std::time::Duration::from_millis(30));
     cut(&model, 1 << 20);
     let end = end(child);
@@ -143,9 +142,7 @@ fn outputs_are_not_made_of_a_file_that_is_shortened() {
             let folder = trial.folder();
             let sources = tempfile::tempdir().expect("a folder");
             let (line, source) = with_copies(&trial.job.line, sources.path());
-            let child = command(folder.path(), &line)
-                .spawn()
-                .expect("a built program starts");
+            let child = start(&mut command(folder.path(), &line));
             let micros = u64::try_from(trial.time.as_micros()).expect("short");
             std::thread::sleep(std::time::Duration::from_micros(random.up_to(micros) * i.min(1)));
             cut(&source, random.up_to(100 << 10));

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use gguf::digest::Digest;
-use suite_tests::program;
+use suite_tests::{program, skip};
 
 /// A number of the environment.
 fn number(name: &str) -> Option<u64> {
@@ -24,13 +24,18 @@ pub(super) fn n_kills() -> u64 {
     number("FAULTS_N").unwrap_or(2)
 }
 
+/// Whether each job must have met a fault: where there are moments enough.
+pub(super) fn meets_each() -> bool {
+    number("FAULTS_N").is_some_and(|n| n >= 16)
+}
+
 /// Moments of each other fault: `ordinary`, or an eighth of `FAULTS_N` where that is more.
 pub(super) fn moments(ordinary: u64) -> u64 {
     number("FAULTS_N").map_or(ordinary, |n| ordinary.max(n / 8))
 }
 
 /// Lets others have the processor between two looks at what a run has done.
-pub(super) fn look_away() {
+fn look_away() {
     std::thread::sleep(Duration::from_micros(50));
 }
 
@@ -128,6 +133,26 @@ pub(super) fn command(folder: &Path, line: &[String]) -> Command {
     in_shell(folder, &[], line)
 }
 
+/// Starts what [`command`] and the like have prepared.
+pub(super) fn start(command: &mut Command) -> Child {
+    command.spawn().expect("a built program starts")
+}
+
+/// Waits until something has come that a run does. Whether it has: a run may end first.
+pub(super) fn wait_until(child: &mut Child, mut has_come: impl FnMut() -> bool) -> bool {
+    loop {
+        // Asked for in this order: what a run did before its end has come.
+        let has_ended = child.try_wait().expect("a child").is_some();
+        if has_come() {
+            return true;
+        }
+        if has_ended {
+            return false;
+        }
+        look_away();
+    }
+}
+
 /// The same behind other programs.
 pub(super) fn in_shell(folder: &Path, front: &[&str], line: &[String]) -> Command {
     let program = program(&line[0]);
@@ -181,14 +206,14 @@ impl Disk {
             .stderr(Stdio::null())
             .spawn();
         let Ok(mut holder) = holder else {
-            eprintln!("skipped: `unshare` cannot be run, so that there is no small disk");
+            skip("`unshare` cannot be run, so that there is no small disk");
             return None;
         };
         let stdin = holder.stdin.take().expect("piped");
         let mut word = [0; 5];
         let out = holder.stdout.as_mut().expect("piped");
         if out.read_exact(&mut word).is_err() {
-            eprintln!("skipped: a file system cannot be mounted here, so that there is no small disk");
+            skip("a file system cannot be mounted here, so that there is no small disk");
             drop(stdin);
             holder.wait().expect("a child ends");
             return None;
