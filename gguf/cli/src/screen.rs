@@ -15,14 +15,25 @@ fn acts(c: char) -> bool {
         )
 }
 
-/// Text of a file on one line of a terminal: what could move the cursor, or hide or turn round what follows, is
-/// escaped.
+/// Whether a character in a name is not to be seen, or acts on a terminal. Joiners are none of that in running text,
+/// which some scripts and emoji need them for, but two names may differ by one alone.
+fn hides(c: char) -> bool {
+    acts(c) || matches!(c, '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
+}
+
+/// Text of a file on one line of a terminal: what could move the cursor, hide or turn round what follows, or is not to
+/// be seen, is escaped, as Rust has it (`\u{1b}`).
 pub fn printable(text: &str) -> Cow<'_, str> {
-    escaped(text, acts)
+    escaped(text, hides)
 }
 
 /// The same for text of several lines: line breaks and tabs stay.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| hides(c) && !matches!(c, '\n' | '\t'))
+}
+
+/// The same for text that is asked for as it stands: only what acts on the terminal is escaped.
+fn harmless(text: &str) -> Cow<'_, str> {
     escaped(text, |c| acts(c) && !matches!(c, '\n' | '\t'))
 }
 
@@ -44,7 +55,7 @@ fn escaped(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
 /// JSON in which such characters, which can only stand in its strings, are escaped as JSON has it. All of them are of
 /// 16 bits.
 fn in_json(text: &str) -> Cow<'_, str> {
-    let is_hidden = |c: char| acts(c) && c != '\n';
+    let is_hidden = |c: char| hides(c) && c != '\n';
     if !text.contains(is_hidden) {
         return text.into();
     }
@@ -62,6 +73,8 @@ fn in_json(text: &str) -> Cow<'_, str> {
 /// What the bytes are that go to a [`Screen`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// What people asked for, as it stands.
+    Data,
     Text,
     Json,
 }
@@ -86,6 +99,7 @@ impl<W: Write> Screen<W> {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         for chunk in bytes.utf8_chunks() {
             let text = match self.kind {
+                Kind::Data => harmless(chunk.valid()),
                 Kind::Text => visible(chunk.valid()),
                 Kind::Json => in_json(chunk.valid()),
             };
@@ -126,20 +140,21 @@ impl<W: Write> Write for Screen<W> {
 mod tests {
     use std::io::Write;
 
-    use super::{Kind, Screen, printable, visible};
+    use super::{Kind, Screen, harmless, printable, visible};
 
-    const HOSTILE: &str = "a\u{1b}[2J\u{9b}1m\u{7f}\r\n\t\u{202e}\u{2066}\u{2028}\u{61c}é";
+    const HOSTILE: &str = "a\u{1b}[2J\u{9b}1m\u{7f}\r\n\t\u{202e}\u{2066}\u{2028}\u{61c}é\u{200b}\u{feff}";
 
     #[test]
     fn nothing_that_acts_on_a_terminal_is_left() {
         assert_eq!(
             printable(HOSTILE),
-            "a\\u{1b}[2J\\u{9b}1m\\u{7f}\\r\\n\\t\\u{202e}\\u{2066}\\u{2028}\\u{61c}é"
+            "a\\u{1b}[2J\\u{9b}1m\\u{7f}\\r\\n\\t\\u{202e}\\u{2066}\\u{2028}\\u{61c}é\\u{200b}\\u{feff}"
         );
         assert_eq!(
             visible(HOSTILE),
-            "a\\u{1b}[2J\\u{9b}1m\\u{7f}\\r\n\t\\u{202e}\\u{2066}\\u{2028}\\u{61c}é"
+            "a\\u{1b}[2J\\u{9b}1m\\u{7f}\\r\n\t\\u{202e}\\u{2066}\\u{2028}\\u{61c}é\\u{200b}\\u{feff}"
         );
+        assert_eq!(harmless("\u{200d}\u{200e}"), "\u{200d}\\u{200e}");
         assert_eq!(visible("plain\ntext ü"), "plain\ntext ü");
     }
 

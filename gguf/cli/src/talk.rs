@@ -31,7 +31,7 @@ pub fn print_json_line(value: &impl Serialize) -> Result<()> {
 
 /// Writes data to stdout through a buffer, as they are where it is no terminal; a closed pipe ends the program quietly.
 pub fn write_data(f: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    to_stdout(io::stdout().is_terminal().then_some(Kind::Text), f)
+    to_stdout(io::stdout().is_terminal().then_some(Kind::Data), f)
 }
 
 /// As [`write_data`], for what people read: controls in names and texts from files are escaped wherever it goes.

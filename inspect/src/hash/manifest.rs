@@ -8,6 +8,7 @@
 //! # tensor SHA256  Q4_K  [256, 512]  blk.0.attn_q.weight
 //! ```
 //!
+//! Names have the escapes of `sha256sum`, and `\u{1b}` for what acts on a terminal, which that program does not know.
 //! Lines of files are those of `sha256sum`, with base names only; everything else stands behind `#`, which it passes
 //! over. Fields are apart by two spaces and the name comes last. A tensor's digest is that of its bytes alone, a
 //! metadata value's that of its bytes in a little-endian file, type number first; the keys of a split are left out. So
@@ -19,7 +20,7 @@ use std::path::Path;
 
 use gguf::digest::Digest;
 use gguf::{GgufFile, key};
-use gguf_cli::{Failure, Result};
+use gguf_cli::{Failure, Result, printable};
 use serde::Serialize;
 
 use super::digest::{Digests, as_text};
@@ -198,16 +199,15 @@ impl Manifest {
     }
 }
 
-/// A name on one line, with the escapes of `sha256sum`.
+/// A name on one line, with the escapes of `sha256sum` and of [`printable`].
 fn escape(name: &str) -> Cow<'_, str> {
-    if name.contains(['\\', '\n', '\r']) {
-        let name = name.replace('\\', "\\\\").replace('\n', "\\n");
-        return name.replace('\r', "\\r").into();
+    if !name.contains('\\') {
+        return printable(name);
     }
-    name.into()
+    printable(&name.replace('\\', "\\\\")).into_owned().into()
 }
 
-/// The name that was escaped; `None` if it has an escape that `sha256sum` does not know.
+/// The name that was escaped; `None` if it has another escape.
 fn unescape(name: &str) -> Option<String> {
     let mut out = String::with_capacity(name.len());
     let mut chars = name.chars();
@@ -217,6 +217,12 @@ fn unescape(name: &str) -> Option<String> {
                 '\\' => '\\',
                 'n' => '\n',
                 'r' => '\r',
+                't' => '\t',
+                'u' => {
+                    let (number, rest) = chars.as_str().strip_prefix('{')?.split_once('}')?;
+                    chars = rest.chars();
+                    char::from_u32(u32::from_str_radix(number, 16).ok()?)?
+                }
                 _ => return None,
             },
             c => c,
@@ -231,12 +237,14 @@ mod tests {
 
     use gguf::digest::Digest;
 
+    use gguf_cli::printable;
+
     use super::{FORMAT, FileLine, Manifest, PairLine, TensorLine};
 
     #[test]
     fn a_manifest_is_read_as_it_was_written() {
         let sha = |text: &str| Digest::of(text.as_bytes());
-        let name = "a  strange\\name\nwith\rlines".to_owned();
+        let name = "a  strange\\name\nwith\rlines\t\u{1b}[2J\\u{1b}\u{202e}".to_owned();
         let manifest = Manifest {
             format: FORMAT,
             files: vec![FileLine {
@@ -258,6 +266,7 @@ mod tests {
         let mut text = Vec::new();
         manifest.write(&mut text).expect("memory");
         let text = String::from_utf8(text).expect("UTF-8");
+        assert_eq!(printable(&text.replace('\n', "")), text.replace('\n', ""));
         let back = Manifest::parse(&text, Path::new("m")).expect("a manifest");
         assert_eq!(format!("{back:?}"), format!("{manifest:?}"));
     }
@@ -271,6 +280,8 @@ mod tests {
             &format!("# tensor {sha}  F32  a"),
             &format!("{sha} a"),
             &format!("ß{sha}  a"),
+            &format!("# metadata {sha}  u8  \\u{{110000}}"),
+            &format!("# metadata {sha}  u8  \\u1b"),
             "# gguf-inspect hash, format 2: new",
             "",
         ] {

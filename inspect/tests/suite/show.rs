@@ -83,26 +83,46 @@ fn one_value_comes_as_it_stands() {
     );
 }
 
-/// Keys, names, types and texts that clear the screen, go to another line, and turn round what follows.
+/// Keys, names, types, texts and names of files that clear the screen, go to another line, turn round what follows and
+/// are not to be seen.
 #[test]
 fn names_cannot_move_the_cursor() {
-    let odd = "a\u{1b}[2J\u{9b}31m\u{7f}\r\n\u{202e}\u{2066}b";
+    let odd = "a\u{1b}[2J\u{9b}31m\u{7f}\r\n\u{202e}\u{2066}\u{200b}b";
     let model = |type_name, text: &str| {
         let mut model = experts().tensor(odd, &[100], type_name, vec![7; 96]);
         model = model.random(&format!("{odd}.{text}"), &[32], "F32", 1);
         model.metadata.set(odd, Value::from(odd));
-        model.metadata.set("general.name", Value::from(odd));
+        for key in ["general.name", "general.type", "tokenizer.ggml.model"] {
+            model.metadata.set(key, Value::from(odd));
+        }
         let both = vec![odd.to_owned(), text.to_owned()];
         model.metadata.set(format!("list {odd}"), Value::from(both));
         model
     };
     let folder = tempfile::tempdir().expect("a folder");
     let a = model("type 4242", "1").save(folder.path(), "a.gguf");
+    let named = model("type 4242", "1").save(folder.path(), &format!("{odd}.gguf"));
+    let mut other = model("type 4242", "1");
+    other.metadata.set("general.architecture", Value::from(odd));
+    let other = other.save(folder.path(), "other.gguf");
     let b = model("type 4243", "2").save(folder.path(), "b.gguf");
     let shards = model("type 4242", "1").save_split(folder.path(), "s", 2);
     let merged = folder.path().join("merged.gguf");
     let merged = merged.to_str().expect("UTF-8");
-    let runs: [&[&str]; 15] = [
+    let manifest = format!("{named}.sha256");
+    let runs: [&[&str]; 27] = [
+        &["show", &named],
+        &["show", &named, "--json"],
+        &["check", &named],
+        &["diff", &named, &b],
+        &["estimate", &named, "--layers"],
+        &["estimate", &other],
+        &["show", &other],
+        &["split", &named, &named, "--dry-run"],
+        &["hash", &named, "-o", &manifest],
+        &["hash", &named],
+        &["hash", &named, "--verify", &manifest],
+        &["hash", &b, "--verify", &manifest],
         &["show", &a],
         &["show", &a, "--tensors"],
         &["show", &a, "--metadata"],
@@ -122,7 +142,7 @@ fn names_cannot_move_the_cursor() {
     for args in runs {
         let run = inspect(args);
         let acts =
-            |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || ('\u{202a}'..='\u{2069}').contains(&c);
+            |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || ('\u{200b}'..='\u{2069}').contains(&c);
         let text = format!("{}{}", run.out, run.err);
         assert_eq!(text.chars().find(|&c| acts(c)), None, "{args:?}: {text}");
         assert!(
