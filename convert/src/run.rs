@@ -112,6 +112,7 @@ fn job<'a>(args: &'a Args, goal: Goal, checkpoint: &'a Checkpoint) -> Job<'a> {
             type_name: file_type.name,
             kind,
             output: output_path(args.output.as_deref(), &plan.file_name(file_type.name)),
+            is_named: args.output.as_deref().is_some_and(|path| !path.is_dir()),
         }],
         recipe: &args.recipe.options,
         work: &args.work,

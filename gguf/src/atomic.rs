@@ -5,13 +5,14 @@
 //! that write the same output cannot mix their bytes: the file is locked, and the second program is refused. What a
 //! killed one leaves is not locked; the next run of the same output replaces it.
 
+mod inputs;
+mod own;
 mod part;
 
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
@@ -22,6 +23,8 @@ use tempfile::TempPath;
 use crate::digest::Digest;
 use crate::{Error, Result};
 
+pub use own::open_own;
+pub(crate) use own::read_own;
 use part::Others;
 pub(crate) use part::is_at;
 
@@ -72,11 +75,26 @@ impl AtomicFile {
         }
     }
 
+    /// As [`AtomicFile::check_all`], for names that the program makes of one that the user gave: none may be a symbolic
+    /// link, behind which could be any file.
+    pub fn check_derived(outputs: &[(PathBuf, u64)], force: bool, inputs: &[&Path]) -> Result<()> {
+        outputs.iter().try_for_each(|(path, _)| refuse_link(path))?;
+        Self::check_all(outputs, force, inputs)
+    }
+
     /// Starts an output. Refuses a missing folder, a name that the file system cannot hold, an output that is one of
-    /// `inputs` (by path, symbolic or hard link), an existing output unless `force`, an output that another run is
-    /// writing, and, if `n_bytes` is known, too little free space.
+    /// `inputs` (by path, symbolic or hard link; a shard stands for its set, a folder for the model or checkpoint in it),
+    /// an existing output unless `force`, an output that another run is writing, and, if `n_bytes` is known, too little
+    /// free space.
     pub fn create(path: &Path, force: bool, inputs: &[&Path], n_bytes: Option<u64>) -> Result<Self> {
         Self::start(path, force, inputs, n_bytes, Others::Refuse)
+    }
+
+    /// As [`AtomicFile::create`], for a name that the program makes of the one that the user gave: see
+    /// [`AtomicFile::check_derived`].
+    pub fn create_derived(path: &Path, force: bool, inputs: &[&Path], n_bytes: Option<u64>) -> Result<Self> {
+        refuse_link(path)?;
+        Self::create(path, force, inputs, n_bytes)
     }
 
     /// Starts an output that several programs may write at once, as a cache that they share: whichever is complete last
@@ -261,34 +279,6 @@ pub(crate) fn write_journal(path: &Path, bytes: &[u8]) -> Result<()> {
     sync_folder(folder_of(path))
 }
 
-/// Flag to open a file that must not be a symbolic link.
-pub(crate) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-
-/// Opens a file with a fixed name that a run writes beside its output, or makes it, as it stands: what has the name
-/// must be a regular file with no other name, or its bytes would be somebody else's.
-pub(crate) fn open_own(path: &Path, create: bool) -> io::Result<File> {
-    let file = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(create)
-        .truncate(false)
-        .custom_flags(NO_FOLLOW)
-        .open(path)?;
-    if is_own(&file.metadata()?) {
-        return Ok(file);
-    }
-    let what = format!(
-        "`{}` is in the way: expected a regular file with no other name; remove it",
-        path.display()
-    );
-    Err(io::Error::other(what))
-}
-
-/// Whether a file is a regular one with no other name.
-fn is_own(meta: &std::fs::Metadata) -> bool {
-    meta.is_file() && meta.nlink() <= 1
-}
-
 /// Renames to a name that nothing has.
 pub(crate) fn rename_new(part: &Path, path: &Path) -> Result<()> {
     let rename = |source| Error::Io {
@@ -392,6 +382,17 @@ fn exists(path: &Path) -> Error {
     refuse(path, "it exists already: pass `--force` to replace it")
 }
 
+/// Refuses a symbolic link under a name that the user did not give.
+///
+/// # Errors
+/// A symbolic link.
+pub fn refuse_link(path: &Path) -> Result<()> {
+    match path.symlink_metadata() {
+        Ok(meta) if meta.is_symlink() => Err(refuse(path, "it is a symbolic link: remove it")),
+        _ => Ok(()),
+    }
+}
+
 /// Checks what stands under the output's name, and returns the name to write to: that of the file behind a
 /// symbolic link.
 pub(crate) fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result<PathBuf> {
@@ -404,17 +405,12 @@ pub(crate) fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result
     let Ok(meta) = path.metadata() else {
         return Err(refuse(path, "it is a symbolic link to nothing: remove it"));
     };
-    for input in inputs {
-        if input
-            .metadata()
-            .is_ok_and(|m| (m.dev(), m.ino()) == (meta.dev(), meta.ino()))
-        {
-            let why = format!(
-                "it is the same file as the input `{}`: choose another name",
-                input.display()
-            );
-            return Err(refuse(path, &why));
-        }
+    if let Some(input) = inputs::input_of(&meta, inputs) {
+        let why = format!(
+            "it is the same file as the input `{}`: choose another name",
+            input.display()
+        );
+        return Err(refuse(path, &why));
     }
     if meta.is_dir() {
         return Err(refuse(path, "it is a folder: give a file name"));

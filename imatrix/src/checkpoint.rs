@@ -142,7 +142,7 @@ pub(crate) struct Target<'a> {
 impl Target<'_> {
     /// Refuses now what could not be written later.
     pub(crate) fn check(&self) -> Result<()> {
-        drop(AtomicFile::create(&self.path, true, self.inputs, None)?);
+        drop(AtomicFile::create_derived(&self.path, true, self.inputs, None)?);
         Ok(())
     }
 }
@@ -161,7 +161,7 @@ pub(crate) fn write(
     let words = registry::by_name("I64").expect("a type of GGUF files").id;
     specs.push(TensorSpec::new(DIGEST.to_owned(), digest, words));
     let layout = Layout::plan(&metadata(run, reached, set), specs)?;
-    let out = AtomicFile::create(&target.path, true, target.inputs, Some(layout.total_bytes))?;
+    let out = AtomicFile::create_derived(&target.path, true, target.inputs, Some(layout.total_bytes))?;
     let mut writer = Writer::new(out, &layout)?;
     let mut hash = Sha256::new();
     hash.update(&layout.head);

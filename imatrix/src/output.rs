@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use gguf::atomic::AtomicFile;
+use gguf::atomic::{AtomicFile, refuse_link};
 use gguf_cli::{Failure, Result};
 use gguf_imatrix_format::{Imatrix, Origin, Weight};
 use gguf_runtime::Model;
@@ -95,7 +95,7 @@ impl<'a> Output<'a> {
             return Ok(());
         }
         for chunk in (every..=n_chunks).step_by(every).filter(|&c| c > first) {
-            drop(AtomicFile::create(
+            drop(AtomicFile::create_derived(
                 &self.copy(chunk),
                 self.replaces(),
                 &self.inputs,
@@ -169,7 +169,9 @@ impl<'a> Output<'a> {
 
     /// Writes the matrix of the chunks up to `chunk` beside.
     pub(crate) fn write_copy(&self, chunk: usize, imatrix: &Imatrix) -> Result<()> {
-        self.write_to(&self.copy(chunk), self.replaces(), imatrix)
+        let path = self.copy(chunk);
+        refuse_link(&path)?;
+        self.write_to(&path, self.replaces(), imatrix)
     }
 
     fn write_to(&self, path: &Path, force: bool, imatrix: &Imatrix) -> Result<()> {

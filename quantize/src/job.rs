@@ -39,6 +39,8 @@ pub struct Target {
     pub kind: Kind,
     /// The file, or what the names of its shards are made from.
     pub output: PathBuf,
+    /// Whether the user gave that name, and no folder or nothing.
+    pub is_named: bool,
 }
 
 /// What becomes of a model.
@@ -147,11 +149,13 @@ fn one_output(input: PathBuf, rest: &[OsString]) -> Result<Positional> {
     let (type_name, kind) = parsed?;
     let threads = threads.map_or(Ok(0), parse_threads)?;
     let beside = || input.with_file_name(format!("ggml-model-{type_name}.gguf"));
+    let is_named = output.is_some();
     let output = output.map_or_else(beside, PathBuf::from);
     let targets = vec![Target {
         type_name,
         kind,
         output,
+        is_named,
     }];
     Ok(Positional {
         input,
@@ -191,6 +195,7 @@ fn into_folder(input: PathBuf, rest: &[OsString], dir: &Path) -> Result<Position
             type_name,
             kind: becomes,
             output: dir.join(format!("{base}-{type_name}.gguf")),
+            is_named: false,
         });
     }
     Ok(Positional {

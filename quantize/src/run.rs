@@ -187,7 +187,9 @@ impl<'a> Run<'a> {
 
     fn run(&self, show: &Show<'_>) -> Result<()> {
         let outputs = self.outputs();
-        let inputs = self.inputs();
+        let mut inputs = self.inputs();
+        // A folder's other files are part of the model too.
+        inputs.push(self.job.input.to_owned());
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         let sound = self.products.iter().try_for_each(|p| p.plan.check());
         let marks = source::marks(self.job.file)?;
@@ -197,6 +199,7 @@ impl<'a> Run<'a> {
         let needs = Needs::of(&outputs, self.job.work.max_memory(), least_or_none);
         let request = OutputRequest {
             outputs: &outputs,
+            derived: !self.is_named(),
             inputs: &inputs,
             force: self.job.work.output.force,
             resume: self.job.work.resume,
@@ -295,6 +298,12 @@ impl<'a> Run<'a> {
             "`{}`: it changed while it was read: run again when nothing writes to it",
             self.job.file.path().display()
         )))
+    }
+
+    /// Whether the outputs have the very names that the user gave.
+    fn is_named(&self) -> bool {
+        let mut products = self.products.iter().zip(&self.job.targets);
+        products.all(|(product, target)| target.is_named && product.shards.is_whole())
     }
 
     /// Every file that is read.

@@ -106,6 +106,11 @@ impl Shards {
         self.layouts.iter().flat_map(|l| &l.tensors)
     }
 
+    /// Whether it is one file under the name that the target has.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
     /// All files' names.
     pub(crate) fn paths(&self) -> &[PathBuf] {
         &self.paths

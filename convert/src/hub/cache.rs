@@ -57,7 +57,7 @@ impl Repository {
 
     /// The folder of a revision's files, if it is there.
     pub(super) fn snapshot(&self, revision: &str) -> Option<PathBuf> {
-        let commit = std::fs::read_to_string(self.reference(revision)).ok();
+        let commit = gguf_cli::read_text(&self.reference(revision)).ok();
         let commit = commit.as_deref().map_or(revision, str::trim);
         let plain = !commit.is_empty() && commit.bytes().all(|b| b.is_ascii_alphanumeric());
         let folder = plain.then(|| self.snapshot_folder(commit))?;

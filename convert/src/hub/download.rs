@@ -4,12 +4,12 @@
 //! and, for those that the server knows it of, its SHA-256 are right. So a download that was stopped goes on where it
 //! was, and nothing unsound has a name in the cache.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use gguf::atomic::AtomicFile;
+use gguf::atomic::{AtomicFile, open_own, refuse_link};
 use gguf::digest::{self, Digest};
 use gguf_cli::{Progress, Unit, human_bytes};
 use ureq::Agent;
@@ -130,6 +130,7 @@ impl<'a> Download<'a> {
         }
         let reference = self.repository.reference(&self.id.revision);
         reference.parent().map_or(Ok(()), make_folder)?;
+        refuse_link(&reference)?;
         let mut out = AtomicFile::create_shared(&reference, &[])?;
         out.write_all(commit.as_bytes())
             .map_err(|e| Error::io("write", &reference, e))?;
@@ -197,11 +198,7 @@ impl<'a> Download<'a> {
         let url = format!("{}/{org}/{name}/resolve/{commit}/{}", self.endpoint, file.name);
         let part = blobs.join(format!("{}.incomplete", file.blob));
         let failed = |action, e: std::io::Error| Error::io(action, &part, e);
-        let mut out = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&part)
-            .map_err(|e| failed("write", e))?;
+        let mut out = open_own(&part, true).map_err(|e| failed("write", e))?;
         out.try_lock()
             .map_err(|_| Error::io("write", &part, "another program is downloading it"))?;
         // The program that had the lock may have come to its end since.
@@ -217,6 +214,7 @@ impl<'a> Download<'a> {
             out.set_len(0).map_err(|e| failed("write", e))?;
             done = 0;
         }
+        out.seek(SeekFrom::Start(done)).map_err(|e| failed("write", e))?;
         progress.add(done);
         while done < file.size {
             let n = PIECE.min(file.size - done);
@@ -398,7 +396,7 @@ fn make_folder(path: &Path) -> Result<()> {
 fn check_room(blobs: &Path, missing: &[&Wanted]) -> Result<()> {
     let there = |f: &Wanted| {
         let part = blobs.join(format!("{}.incomplete", f.blob));
-        File::open(part).and_then(|f| f.metadata()).map_or(0, |m| m.len())
+        part.symlink_metadata().map_or(0, |m| m.len())
     };
     let sizes = missing.iter().map(|f| f.size.saturating_sub(there(f)));
     // Sizes are what the server says.

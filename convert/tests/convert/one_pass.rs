@@ -32,6 +32,7 @@ fn quantize(source: &Path, out: &Path, kind: &str, options: &[&str]) {
             type_name: file_type.name,
             kind: Kind::FileType(file_type),
             output: out.to_owned(),
+            is_named: true,
         }],
         recipe: &options.recipe,
         work: &options.work,

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempPath;
 
-use super::{BUSY, NO_FOLLOW, folder_of, hidden, is_own, refuse};
+use super::own::{FLAGS, is_own};
+use super::{BUSY, folder_of, hidden, refuse};
 use crate::{Error, Result};
 
 /// What of it, if another run writes the same output.
@@ -88,7 +89,7 @@ fn open(part: &Path, anew: bool) -> io::Result<File> {
         .write(true)
         .create_new(anew)
         .mode(0o666)
-        .custom_flags(NO_FOLLOW)
+        .custom_flags(FLAGS)
         .open(part)
 }
 

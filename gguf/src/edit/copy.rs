@@ -14,18 +14,26 @@ impl Plan {
     /// Writes a copy with the new head to another file. The data section is copied as it stands; the copy is read
     /// again and its data compared with the original's by SHA-256 before it gets its name. `on` hears of the
     /// bytes as they are written and read again, in all twice [`Plan::copy_bytes`]; an error of its own ends the work.
+    /// `inputs` are further files that were read and must stay.
     ///
     /// # Errors
-    /// An output that exists (unless `force`) or is the file itself, too little space, a file that changed since
+    /// An output that exists (unless `force`) or is the file itself or one of `inputs`, too little space, a file that changed since
     /// the plan was made.
-    pub fn copy_to(&self, out: &Path, force: bool, on: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+    pub fn copy_to(
+        &self,
+        out: &Path,
+        force: bool,
+        inputs: &[&Path],
+        on: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
         let file = File::open(&self.path).map_err(|source| Error::Io {
             action: "open",
             path: self.path.clone(),
             source,
         })?;
         self.check_unchanged(&file)?;
-        self.write_copy(out, force, &[&self.path], on)
+        let inputs = [&[self.path.as_path()], inputs].concat();
+        self.write_copy(out, force, &inputs, on)
     }
 
     /// As [`Plan::copy_to`], but the copy takes the place of the file, with its permissions.

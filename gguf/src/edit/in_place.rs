@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::journal::{self, Journal};
 use super::plan::changed;
 use super::{Plan, journal_path};
-use crate::atomic::{self, folder_of, journal_part, sync_folder};
+use crate::atomic::{self, folder_of, journal_part, read_own, sync_folder};
 use crate::{Error, GgufFile, Result, source, split};
 
 /// How far an edit in place has come.
@@ -228,7 +228,7 @@ fn read_journal(path: &Path) -> Result<Vec<u8>> {
         return Err(Error::malformed(path, 0, what));
     }
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(io)?;
+    let file = read_own(path).map_err(io)?;
     file.take(journal::MAX_BYTES)
         .read_to_end(&mut bytes)
         .map_err(io)?;

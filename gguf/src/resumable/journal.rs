@@ -8,7 +8,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::atomic::{NO_FOLLOW, write_journal};
+use crate::atomic::{read_own, write_journal};
 use crate::digest::{self, Digest};
 use crate::{Error, Result};
 
@@ -78,12 +78,7 @@ impl Journal {
     /// # Errors
     /// Anything but a whole journal whose digest fits.
     pub(super) fn read(path: &Path, n_outputs: usize) -> Result<Option<Self>> {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        let open = std::fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(NO_FOLLOW)
-            .open(path);
-        let read = match open {
+        let read = match read_own(path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => Err(e),
             Ok(file) => {

@@ -17,7 +17,9 @@ use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::atomic::{self, BUSY, check_folder, check_free, check_limit, check_target, folder_of, refuse};
+use crate::atomic::{
+    self, BUSY, check_folder, check_free, check_limit, check_target, folder_of, refuse, refuse_link,
+};
 use crate::digest::Digest;
 use crate::{Error, Result};
 
@@ -36,6 +38,8 @@ const LOST: &str =
 pub struct Request<'a> {
     /// Final names and sizes; at least one.
     pub outputs: &'a [(PathBuf, u64)],
+    /// Whether the program made the names: then none may be a symbolic link.
+    pub derived: bool,
     /// Files that are read and must not be written to.
     pub inputs: &'a [&'a Path],
     /// Whether files that are there under the final names are replaced, and what is left of a run discarded.
@@ -82,10 +86,18 @@ impl Outputs {
     pub fn check(request: &Request<'_>) -> Result<Start> {
         let files = outputs(request)?;
         let first = &files[0].part;
-        if let Ok(file) = File::open(first)
-            && matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock))
-        {
-            return Err(refuse(&files[0].path, BUSY));
+        match atomic::read_own(first) {
+            Ok(file) if matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)) => {
+                return Err(refuse(&files[0].path, BUSY));
+            }
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::Io {
+                    action: "open",
+                    path: first.clone(),
+                    source,
+                });
+            }
+            _ => {}
         }
         let is_new = first.symlink_metadata().is_err();
         state(request, &files, is_new)
@@ -327,6 +339,9 @@ fn check_outputs(request: &Request<'_>, files: &[Output]) -> Result<()> {
     let file_limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
     let mut needed: Vec<(&Path, &Path, u64)> = Vec::new();
     for ((path, n_bytes), file) in request.outputs.iter().zip(files) {
+        if request.derived {
+            refuse_link(path)?;
+        }
         check_target(path, request.force, request.inputs)?;
         let folder = folder_of(&file.path);
         check_folder(&file.path, folder)?;

@@ -21,6 +21,7 @@ impl Run {
     fn start(&self, resume: bool, force: bool, plan: &str) -> Result<(Outputs, Start)> {
         Outputs::start(&Request {
             outputs: &self.outputs,
+            derived: false,
             inputs: &[],
             force,
             resume,
@@ -134,6 +135,7 @@ fn a_run_stopped_while_it_renames_is_completed() {
         }
         let request = Request {
             outputs: &run.outputs,
+            derived: false,
             inputs: &[],
             force: false,
             resume: true,
@@ -270,6 +272,7 @@ fn what_stands_beside_an_output_is_known_as_its_own() {
     let run = Run::new();
     let request = Request {
         outputs: &run.outputs,
+        derived: false,
         inputs: &[],
         force: true,
         resume: false,

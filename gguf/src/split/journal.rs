@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::MAX_SHARDS;
-use crate::atomic::write_journal;
+use crate::atomic::{read_own, write_journal};
 use crate::digest::{self, Digest};
 use crate::{Error, Result};
 
@@ -99,7 +99,7 @@ impl Journal {
         };
         let mut text = Vec::new();
         if path.symlink_metadata().map_err(io)?.is_file() {
-            let file = std::fs::File::open(path).map_err(io)?;
+            let file = read_own(path).map_err(io)?;
             file.take(MAX_BYTES).read_to_end(&mut text).map_err(io)?;
         }
         let journal = String::from_utf8(text).ok().and_then(|text| Self::decode(&text));

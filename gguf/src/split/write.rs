@@ -18,7 +18,7 @@ pub fn outputs(shards: &[Shard], prefix: &Path) -> Vec<(PathBuf, u64)> {
 /// of the bytes as they are written; an error of its own ends the work.
 ///
 /// # Errors
-/// An output that exists (unless `force`) or is one of the model's files, too little space for all, tensors that are
+/// An output that exists (unless `force`), is a symbolic link or one of the model's files, too little space for all, tensors that are
 /// not inside their files.
 pub fn write(
     file: &GgufFile,
@@ -29,10 +29,10 @@ pub fn write(
 ) -> Result<Vec<PathBuf>> {
     let inputs: Vec<&Path> = file.parts().iter().map(Part::path).collect();
     let outputs = outputs(shards, prefix);
-    AtomicFile::check_all(&outputs, force, &inputs)?;
+    AtomicFile::check_derived(&outputs, force, &inputs)?;
     let mut complete = Vec::with_capacity(shards.len());
     for (shard, (path, n_bytes)) in shards.iter().zip(&outputs) {
-        let mut out = AtomicFile::create(path, force, &inputs, Some(*n_bytes))?;
+        let mut out = AtomicFile::create_derived(path, force, &inputs, Some(*n_bytes))?;
         copy::write(file, shard.first_tensor, &shard.layout, &mut out, on)?;
         let mut out = out.complete()?;
         if !complete.is_empty() {

@@ -124,10 +124,10 @@ fn copies_that_undo_each_other_give_the_same_file() {
     let grow = [set("test.long", "x".repeat(1000).as_str())];
     let grown = plan(&path, &grow).expect("a plan");
     assert!(!grown.is_in_place());
-    grown.copy_to(&long, false, &mut |_| Ok(())).expect("copied");
+    grown.copy_to(&long, false, &[], &mut |_| Ok(())).expect("copied");
     assert_eq!(long.metadata().expect("is there").len(), grown.copy_bytes());
     let undo = plan(&long, &[Change::Unset("test.long".to_owned())]).expect("a plan");
-    undo.copy_to(&back, false, &mut |_| Ok(())).expect("copied");
+    undo.copy_to(&back, false, &[], &mut |_| Ok(())).expect("copied");
     assert!(read(&back) == odd.build());
     assert!(read(&path) == odd.build(), "the input is as it was");
 }
@@ -144,7 +144,7 @@ fn room_is_made_and_taken_away_by_copies() {
         let file = OpenOptions::new().alone().open(from).expect("readable");
         let plan = edit::plan(&file, &[], Room::Exactly(room)).expect("a plan");
         assert!(!plan.is_in_place() && !plan.is_nothing());
-        plan.copy_to(to, false, &mut |_| Ok(())).expect("copied");
+        plan.copy_to(to, false, &[], &mut |_| Ok(())).expect("copied");
     }
     assert!(apply(&with, &[set("general.name", "x".repeat(4000).as_str())]));
     assert!(read(&without) == before);
@@ -187,7 +187,7 @@ fn an_edit_that_stops_at_any_step_can_be_taken_back() {
 fn plan_half(path: &Path, plan: &Plan) {
     use std::os::unix::fs::FileExt;
     let copy = path.with_extension("copy");
-    plan.copy_to(&copy, false, &mut |_| Ok(())).expect("copied");
+    plan.copy_to(&copy, false, &[], &mut |_| Ok(())).expect("copied");
     let new = read(&copy);
     std::fs::remove_file(copy).expect("was there");
     let old = read(path);

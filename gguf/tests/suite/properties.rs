@@ -170,10 +170,10 @@ proptest! {
             prop_assert!(!kept || read(&path) == bytes);
         } else {
             let (there, here) = (folder.path().join("there.gguf"), folder.path().join("here.gguf"));
-            plan.copy_to(&there, false, &mut |_| Ok(())).expect("copied");
+            plan.copy_to(&there, false, &[], &mut |_| Ok(())).expect("copied");
             prop_assert_eq!(there.metadata().expect("is there").len(), plan.copy_bytes());
             let undone = edit::plan(&open(&there), &[back], Room::Keep).expect("a plan");
-            undone.copy_to(&here, false, &mut |_| Ok(())).expect("copied");
+            undone.copy_to(&here, false, &[], &mut |_| Ok(())).expect("copied");
             prop_assert!(old_pad || read(&here) == bytes);
             prop_assert!(read(&path) == bytes);
         }

@@ -14,6 +14,8 @@ use super::report::{N_ITEMS, Report};
 pub(super) struct Job<'a> {
     pub(super) file: &'a Path,
     pub(super) args: &'a EditArgs,
+    /// Files with values.
+    pub(super) inputs: Vec<&'a Path>,
 }
 
 impl Job<'_> {
@@ -89,7 +91,7 @@ impl Job<'_> {
             Ok(())
         };
         match &self.args.output {
-            Some(out) => plan.copy_to(out, self.args.existing.force, &mut on)?,
+            Some(out) => plan.copy_to(out, self.args.existing.force, &self.inputs, &mut on)?,
             None => plan.replace(&mut on)?,
         }
         progress.finish();

@@ -42,7 +42,11 @@ pub(crate) struct EditArgs {
 
 impl EditArgs {
     fn job<'a>(&'a self, file: &'a Path) -> Job<'a> {
-        Job { file, args: self }
+        Job {
+            file,
+            args: self,
+            inputs: Vec::new(),
+        }
     }
 
     fn room(&self) -> Room {
@@ -79,7 +83,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mut given = Vec::new();
+    let (mut given, mut inputs) = (Vec::new(), Vec::new());
     for text in &args.assignments {
         let (key, kind, value) = take_apart(text, "KEY=VALUE", args.value_type)?;
         given.push((key, kind, value.to_owned()));
@@ -87,8 +91,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for text in &args.from_file {
         let (key, kind, path) = take_apart(text, "KEY=PATH", args.value_type)?;
         given.push((key, kind, read_text(Path::new(path))?));
+        inputs.push(Path::new(path));
     }
-    args.edit.job(&args.file).run(|file, notes| {
+    let job = Job {
+        inputs,
+        ..args.edit.job(&args.file)
+    };
+    job.run(|file, notes| {
         let mut changes = Vec::new();
         for (key, kind, text) in &given {
             let value = new_value(file, key, *kind, text, args.json_value, notes)?;

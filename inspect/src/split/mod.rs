@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     notices(&report, &shards, limits, &progress);
     if args.dry_run {
         let inputs: Vec<&Path> = file.parts().iter().map(Part::path).collect();
-        AtomicFile::check_all(&outputs, args.existing.force, &inputs)?;
+        AtomicFile::check_derived(&outputs, args.existing.force, &inputs)?;
     } else {
         split::write(&file, &shards, &prefix, args.existing.force, &mut |n| {
             progress.add(n);

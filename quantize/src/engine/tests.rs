@@ -125,6 +125,7 @@ impl Setting {
             .collect();
         Outputs::start(&Request {
             outputs: &outputs,
+            derived: false,
             inputs: &[],
             force: true,
             resume: true,

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::iter;
 use std::path::PathBuf;
 
 use gguf_cli::{OutputArgs, TalkArgs};
@@ -90,6 +91,16 @@ pub(super) struct ChatArgs {
     /// End behind the first answer (short: -st)
     #[arg(long, alias = "st")]
     pub(super) single_turn: bool,
+}
+
+impl Args {
+    /// All files that are read, the model or the first of its files among them.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = PathBuf> {
+        let options = [&self.input.file, &self.chat.chat_template_file, &self.logits.ids];
+        iter::once(&self.model)
+            .chain(options.into_iter().flatten())
+            .cloned()
+    }
 }
 
 impl ChatArgs {

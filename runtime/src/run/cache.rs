@@ -50,7 +50,7 @@ struct Head {
 impl<'a> Cache<'a> {
     pub(super) fn new(args: &'a Args, path: &'a Path, model: &Model, settings: &Settings) -> Result<Self> {
         let shards = model.file().parts().iter().map(|p| p.path().to_owned());
-        let inputs: Vec<PathBuf> = shards.collect();
+        let inputs: Vec<PathBuf> = shards.chain(args.inputs()).collect();
         if !args.cache.read_only {
             // Told before the prompt is evaluated.
             let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();

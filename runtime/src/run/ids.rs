@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, from: &Path, to: &Path) -> Result<()> {
     }
     let mut session = Session::new(&model, start::settings(args, n_ctx))?;
     let shards = model.file().parts().iter().map(|p| p.path().to_owned());
-    let inputs: Vec<PathBuf> = shards.chain([args.model.clone(), from.to_owned()]).collect();
+    let inputs: Vec<PathBuf> = shards.chain(args.inputs()).collect();
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
     let head = head(&ids, n_vocab);
     let n_bytes = (head.len() + ids.len() * 8) as u64 + ids.len() as u64 * n_vocab as u64 * 4;

@@ -11,6 +11,7 @@ mod logits;
 mod malformed;
 #[cfg(target_os = "linux")]
 mod memory;
+mod paths;
 mod pipeline;
 mod speeds;
 mod supply;
