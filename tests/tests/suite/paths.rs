@@ -12,7 +12,7 @@ use crate::common::save;
 use suite_tests::{data, program, run_ok};
 
 /// A program that waits for the other end of a pipe is ended.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_mins(1);
 
 /// A folder with a file of each kind that a program reads.
 struct Folder(tempfile::TempDir);
