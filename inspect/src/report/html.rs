@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use gguf_cli::human_bytes;
+use gguf_cli::{count, human_bytes};
 use gguf_models::component::Component;
 
 use super::model::{Grid, Layer, Parts};
@@ -186,26 +186,44 @@ pub(super) fn heat(grid: &Grid, variable: &str, log: bool) -> String {
         let _ = write!(out, "<th>{}</th>", escape(kind));
     }
     out.push_str("</tr>");
-    for &layer in &grid.layers {
+    for (layer, cells) in &grid.layers {
         let _ = write!(out, "<tr><th>{layer}</th>");
-        for i in 0..grid.kinds.len() {
-            match grid.cells.get(&(layer, i)) {
-                Some(cell) => {
-                    let percent = 8.0 + 72.0 * share(cell.value);
-                    let _ = write!(
-                        out,
-                        "<td style=\"background:color-mix(in srgb,var(--{variable}) {percent:.0}%,var(--bg))\" \
-                         title=\"{}\">{}</td>",
-                        escape(&cell.title),
-                        escape(&cell.text)
-                    );
-                }
-                None => out.push_str("<td></td>"),
-            }
+        let mut next = 0;
+        for (&kind, cell) in cells {
+            blank(kind - next, &mut out);
+            next = kind + 1;
+            let percent = 8.0 + 72.0 * share(cell.value);
+            let _ = write!(
+                out,
+                "<td style=\"background:color-mix(in srgb,var(--{variable}) {percent:.0}%,var(--bg))\" \
+                 title=\"{}\">{}</td>",
+                escape(&cell.title),
+                escape(&cell.text)
+            );
         }
+        blank(grid.kinds.len() - next, &mut out);
         out.push_str("</tr>");
     }
-    out + "</table></div>"
+    out.push_str("</table></div>");
+    if grid.n_left_out > 0 {
+        let _ = write!(
+            out,
+            "<p>{} of tensors are not shown.</p>",
+            count(grid.n_left_out as u64, "more kind")
+        );
+    }
+    out
+}
+
+/// Cells without a value, in one, so that a row is as long as its values are many.
+fn blank(n: usize, out: &mut String) {
+    match n {
+        0 => {}
+        1 => out.push_str("<td></td>"),
+        _ => {
+            let _ = write!(out, "<td colspan=\"{n}\"></td>");
+        }
+    }
 }
 
 /// A table with headers.
