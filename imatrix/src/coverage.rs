@@ -127,7 +127,7 @@ impl Coverage {
                 Some(_) => "enough".to_owned(),
             };
             vec![
-                l.layer.clone(),
+                gguf::short(&l.layer).into_owned(),
                 l.experts.to_string(),
                 l.reached.to_string(),
                 l.below.to_string(),

@@ -240,7 +240,7 @@ fn changed_row(c: &tensors::Changed<'_>) -> Vec<String> {
         format!("{} -> {}", shape(c.shape_a), shape(c.shape_b))
     };
     vec![
-        c.name.to_owned(),
+        gguf::short(c.name).into_owned(),
         c.type_a.clone(),
         c.type_b.clone(),
         shapes,
@@ -373,7 +373,7 @@ fn error_row(t: &Compared<'_>, e: &TensorError) -> Vec<String> {
         format!("{} {}", t.type_a, t.type_b)
     };
     vec![
-        t.name.to_owned(),
+        gguf::short(t.name).into_owned(),
         types,
         number(e.sums.rmse()),
         percent(e.sums.relative()),

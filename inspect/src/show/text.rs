@@ -193,12 +193,13 @@ fn sums_row(name: &str, sums: &Sums, bits: Option<f64>, totals: &Totals) -> Vec<
     ]
 }
 
+/// Every row is as wide as the widest, so names are cut.
 fn tensors(tensors: &[Tensor<'_>]) -> String {
     let rows: Vec<Vec<String>> = tensors
         .iter()
         .map(|t| {
             vec![
-                printable(t.name).into_owned(),
+                gguf::short(t.name).into_owned(),
                 t.type_name.clone(),
                 Shape::new(t.shape).map_or_else(String::new, |s| s.to_string()),
                 t.offset.to_string(),
@@ -263,5 +264,32 @@ fn array(out: &mut dyn Write, array: &Array) -> io::Result<()> {
         Array::U64(v) => lines(out, v),
         Array::I64(v) => lines(out, v),
         Array::F64(v) => lines(out, v),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_does_not_make_every_row_long() {
+        let long = "x".repeat(60_000);
+        let row = |name| Tensor {
+            name,
+            type_name: "F32".to_owned(),
+            type_id: 0,
+            component: "other",
+            shard: 0,
+            shape: &[32],
+            offset: 0,
+            bytes: 128,
+            bits_per_weight: Some(32.0),
+            aligned: true,
+        };
+        let mut rows: Vec<Tensor<'_>> = (0..50).map(|_| row("a")).collect();
+        rows.push(row(&long));
+        let text = tensors(&rows);
+        assert!(text.len() < 300 * rows.len(), "{} bytes", text.len());
+        assert!(text.contains(".. (60000 bytes)"), "{text}");
     }
 }
