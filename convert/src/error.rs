@@ -134,3 +134,13 @@ pub(crate) fn shortened(items: &[String], n: usize, separator: &str) -> String {
         _ => shown,
     }
 }
+
+/// The start of a text that a message quotes, which can be a whole file.
+pub(crate) fn quoted(text: &str) -> String {
+    const MOST: usize = 1000;
+    let start = &text[..text.floor_char_boundary(MOST)];
+    match text.len() {
+        n if n > MOST => format!("`{start}..` of {n} bytes"),
+        _ => format!("`{start}`"),
+    }
+}

@@ -6,10 +6,13 @@ use serde_json::Value as Json;
 use super::tokenizer::TokenizerJson;
 use super::{TOKENIZER, steps};
 use crate::Result;
-use crate::error::Error;
+use crate::error::{Error, quoted, shortened};
 
 /// Punctuation as the tokenizers library has it: Unicode's, and the ASCII symbols.
 const PUNCTUATION: &str = r"[\p{P}\$\+<=>\^~\|`]+";
+
+/// Steps and patterns that a message names.
+const N_STEPS: usize = 8;
 
 /// What a pre-tokenizer section says.
 #[derive(Debug, Default)]
@@ -109,14 +112,14 @@ pub(super) fn is_byte_level(tokenizer: &TokenizerJson) -> bool {
 /// The refusal of BPE over characters that are neither bytes nor have blanks for their sign.
 pub(super) fn no_byte_level(tokenizer: &TokenizerJson) -> Error {
     let kinds: Vec<_> = steps(&tokenizer.pre_tokenizer, "pretokenizers")
-        .map(|step| format!("`{}`", step["type"].as_str().unwrap_or_default()))
+        .map(|step| quoted(step["type"].as_str().unwrap_or_default()))
         .collect();
     let object = format!("{TOKENIZER} `pre_tokenizer`");
     let expected = "a step `ByteLevel`, or blanks written as their sign; no other BPE has a form in GGUF";
     let found = if kinds.is_empty() {
         "no such step".to_owned()
     } else {
-        kinds.join(", ")
+        shortened(&kinds, N_STEPS, ", ")
     };
     Error::mismatch(object, expected, found)
 }
@@ -132,11 +135,12 @@ fn differences(section: &Section, tokenizer: &TokenizerJson) -> Vec<String> {
     let kinds: Vec<_> = steps(&tokenizer.normalizer, "normalizers")
         .filter_map(|step| step["type"].as_str())
         .filter(|kind| *kind != "NFC")
+        .map(quoted)
         .collect();
     if !kinds.is_empty() {
-        let kinds = kinds.join("`, `");
+        let kinds = shortened(&kinds, N_STEPS, ", ");
         notes.push(format!(
-            "{TOKENIZER} normalizes text with `{kinds}`, the output does not"
+            "{TOKENIZER} normalizes text with {kinds}, the output does not"
         ));
     }
     notes
@@ -144,7 +148,7 @@ fn differences(section: &Section, tokenizer: &TokenizerJson) -> Vec<String> {
 
 fn unknown(section: &Section, patterns: &[&str]) -> Error {
     let near = vocab::nearest(patterns);
-    let mut found: Vec<String> = patterns.iter().map(|p| format!("`{p}`")).collect();
+    let mut found: Vec<String> = patterns.iter().map(|p| quoted(p)).collect();
     found.extend(section.unknown.iter().map(|step| format!("step {step}")));
     let expected = format!(
         "the patterns of a known pre-tokenizer, nearest `{}`",
@@ -152,7 +156,7 @@ fn unknown(section: &Section, patterns: &[&str]) -> Error {
     );
     let found = format!(
         "{}; pass `--pre {}` if that cuts text alike",
-        found.join(" then "),
+        shortened(&found, N_STEPS, " then "),
         near.name()
     );
     Error::mismatch(format!("{TOKENIZER} `pre_tokenizer`"), expected, found)
@@ -170,7 +174,9 @@ impl Section {
             }
             "Split" => match split_pattern(step) {
                 Some(pattern) => self.patterns.push(pattern),
-                None => self.unknown.push(format!("`Split` with {step}")),
+                None => self
+                    .unknown
+                    .push(format!("`Split` with {}", quoted(&step.to_string()))),
             },
             "ByteLevel" => {
                 self.byte_level = true;
@@ -182,7 +188,7 @@ impl Section {
             "Digits" if flag("individual_digits", false) => self.patterns.push(r"\p{N}".to_owned()),
             "Digits" => self.patterns.push(r"\p{N}+".to_owned()),
             "Punctuation" if step["behavior"] == "Contiguous" => self.patterns.push(PUNCTUATION.to_owned()),
-            other => self.unknown.push(format!("`{other}`")),
+            other => self.unknown.push(quoted(other)),
         }
     }
 }

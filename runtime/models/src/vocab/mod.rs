@@ -70,12 +70,39 @@ pub fn all_by_patterns(patterns: &[&str]) -> impl Iterator<Item = &'static PreTo
         .filter(move |p| normalize::patterns(p.patterns) == wanted)
 }
 
+/// Whether some pre-tokenizer has this pattern.
+pub fn has_pattern(pattern: &str) -> bool {
+    let wanted = normalize::patterns(&[pattern]);
+    let mut all = TABLE.iter().flat_map(|p| p.patterns);
+    all.any(|pattern| normalize::patterns(&[pattern]) == wanted)
+}
+
+/// Bytes of patterns that are compared with the known ones, which have less than half of that.
+const COMPARED: usize = 4096;
+
 /// The pre-tokenizer whose patterns are most like these: what a message about unknown patterns can offer.
+/// Of very long ones it is the start that is compared.
 pub fn nearest(patterns: &[&str]) -> &'static PreTokenizer {
-    let wanted = normalize::patterns(patterns).join("\n");
+    let wanted = normalize::patterns(&starts(patterns)).join("\n");
     let distance =
         |p: &&PreTokenizer| normalize::distance(&wanted, &normalize::patterns(p.patterns).join("\n"));
     TABLE.iter().min_by_key(distance).expect("the table has entries")
+}
+
+/// The first [`COMPARED`] bytes of patterns.
+fn starts<'a>(patterns: &[&'a str]) -> Vec<&'a str> {
+    let mut left = COMPARED;
+    let mut starts = Vec::new();
+    for pattern in patterns {
+        let start = &pattern[..pattern.floor_char_boundary(left)];
+        starts.push(start);
+        // The empty ones count too.
+        left = left.saturating_sub(start.len().max(1));
+        if left == 0 || start.len() < pattern.len() {
+            break;
+        }
+    }
+    starts
 }
 
 #[cfg(test)]
@@ -106,6 +133,24 @@ mod tests {
                 entry.name()
             );
         }
+    }
+
+    #[test]
+    fn every_pattern_is_known_by_itself() {
+        for pattern in TABLE.iter().flat_map(|p| p.patterns) {
+            assert!(has_pattern(pattern) && pattern.len() * 2 < COMPARED, "{pattern}");
+        }
+        assert!(!has_pattern(r"(?:a|a)*(?!x)"));
+    }
+
+    #[test]
+    fn long_patterns_are_compared_by_their_start() {
+        let long = "é".repeat(COMPARED);
+        assert_eq!(starts(&["a", &long, "b"]), ["a", &long[..COMPARED - 2]]);
+        assert_eq!(starts(&vec!["ab"; COMPARED]), vec!["ab"; COMPARED / 2]);
+        assert_eq!(starts(&vec![""; 2 * COMPARED]).len(), COMPARED);
+        let known = by_name("qwen2").expect("known").patterns;
+        assert_eq!(starts(known), known);
     }
 
     #[test]
