@@ -359,6 +359,64 @@ fn a_tokenizer_that_the_library_cannot_run_is_a_note() {
 }
 
 #[test]
+fn steps_that_take_more_than_the_file_backs_are_a_note() {
+    let grow = json!({"type": "Replace", "pattern": {"String": "e"}, "content": "e".repeat(1000)});
+    let slow = |key: &str| json!({"type": key, "pattern": {"Regex": r"(?:(?:a|a)*)*(?!.)x"}, "content": "b"});
+    for (key, step, word) in [
+        (
+            "normalizer",
+            json!({"type": "Sequence", "normalizers": [grow, grow, grow, grow]}),
+            "2000000000000",
+        ),
+        ("normalizer", slow("Replace"), "look-around"),
+        ("decoder", slow("Replace"), "look-around"),
+        (
+            "decoder",
+            json!({"type": "Sequence", "decoders": vec![json!({"type": "Fuse"}); 100]}),
+            "64 steps",
+        ),
+    ] {
+        let mut json = all_bytes();
+        json[key] = step;
+        let notes = verified(&[("tokenizer.json", json)], 310, None).expect("not compared");
+        assert!(
+            notes.len() == 1 && notes[0].contains("not compared"),
+            "{key}: {notes:?}"
+        );
+        assert!(notes[0].contains(word), "{key}: {notes:?}");
+    }
+}
+
+#[test]
+fn what_is_put_around_texts_is_left_out_of_the_comparison() {
+    let mut json = all_bytes();
+    let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+    json["post_processor"] = json!({
+        "type": "TemplateProcessing", "single": vec![text; 1000], "pair": [], "special_tokens": {},
+    });
+    let notes = verified(&[("tokenizer.json", json)], 310, None).expect("equal");
+    assert_eq!(notes, Vec::<String>::new());
+}
+
+#[test]
+fn long_pre_tokenizers_are_quoted_by_their_start() {
+    let split = |regex: String| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated"});
+    for step in [
+        split(r"(\p{L}|a)*x".repeat(100_000)),
+        json!({"type": "Sequence", "pretokenizers": vec![split("ab".repeat(2000)); 500]}),
+        json!({"type": "Split", "pattern": {"String": "a".repeat(1 << 20)}, "behavior": "Removed"}),
+        json!({"type": "a".repeat(1 << 20)}),
+    ] {
+        let message = recognised(&step, None).expect_err("unknown").to_string();
+        assert!(
+            message.contains("bytes") && message.len() < 16 << 10,
+            "{}",
+            message.len()
+        );
+    }
+}
+
+#[test]
 fn broken_files_are_refused_at_their_place() {
     let message = refusal(
         &[("tokenizer.json", json!("{\"model\":\n {\"vocab\": {\"a\": 0,}}}"))],

@@ -5,7 +5,9 @@
 //! front of words of bytes, rules for blanks in front of text, added tokens that take the blanks beside them). Ids
 //! that then agree are no mistake of the conversion: they are counted in a note. All others are an error.
 
+mod growth;
 mod library;
+mod patterns;
 mod ranks;
 mod source;
 mod strings;
@@ -139,8 +141,12 @@ impl Comparison<'_> {
     }
 }
 
+/// A text, or the start of a long one.
 fn shown(text: &str) -> String {
-    text.escape_debug().to_string()
+    const MOST: usize = 400;
+    let start = &text[..text.floor_char_boundary(MOST)];
+    let more = if start.len() < text.len() { ".." } else { "" };
+    format!("{}{more}", start.escape_debug())
 }
 
 fn ids(ids: &[u32]) -> String {

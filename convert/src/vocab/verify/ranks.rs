@@ -56,7 +56,7 @@ impl RankTokenizer {
             for word in words {
                 let pieces = pattern
                     .find_matches(word)
-                    .map_err(|e| Error::mismatch(format!("text `{}`", word.escape_debug()), "words", e))?;
+                    .map_err(|e| Error::mismatch(format!("text `{}`", super::shown(word)), "words", e))?;
                 finer.extend(pieces.into_iter().map(|((from, to), _)| &word[from..to]));
             }
             words = finer;

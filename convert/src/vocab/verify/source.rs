@@ -7,8 +7,9 @@ use gguf_models::vocab::PreTokenizer;
 use serde_json::{Value as Json, json};
 use tokenizers::models::bpe::BPE;
 use tokenizers::models::unigram::Unigram;
-use tokenizers::{AddedToken as HfToken, ModelWrapper, Tokenizer};
+use tokenizers::{AddedToken as HfToken, DecoderWrapper, ModelWrapper, PostProcessorWrapper, Tokenizer};
 
+use super::library::{self, Steps};
 use super::ranks::RankTokenizer;
 use crate::Result;
 use crate::error::Error;
@@ -86,13 +87,25 @@ impl SourceTokenizer {
             added_tokens: Vec<AddedToken>,
             #[serde(default)]
             normalizer: Json,
+            #[serde(default)]
+            pre_tokenizer: Json,
+            #[serde(default)]
+            decoder: Json,
         }
         let parts: Parts = read_json(&self.path)?;
-        super::library::check(&parts.normalizer).map_err(|e| self.wrong(e))?;
+        let steps = Steps {
+            normalizer: Some(&parts.normalizer),
+            pre_tokenizer: Some(&parts.pre_tokenizer),
+            decoder: Some(&parts.decoder),
+        };
+        library::check(steps, &parts.added_tokens).map_err(|e| self.wrong(e))?;
         let mut tokenizer = Tokenizer::from_bytes(read_bytes(&self.path)?).map_err(|e| self.wrong(e))?;
         // Whole texts are compared; and a file could ask for any length.
         tokenizer.with_truncation(None).map_err(|e| self.wrong(e))?;
         tokenizer.with_padding(None);
+        // Nothing is put around texts, but a template could repeat them.
+        tokenizer.with_post_processor(None::<PostProcessorWrapper>);
+        tokenizer.with_decoder(None::<DecoderWrapper>);
         Ok(Built::library(tokenizer, parts.added_tokens))
     }
 
@@ -127,7 +140,6 @@ impl SourceTokenizer {
         let blank = BLANK_TEXT;
         let mut normalizers = Vec::new();
         if !model.charsmap.is_empty() {
-            super::library::check_table(&model.charsmap).map_err(|e| self.wrong(e))?;
             // The library takes the table as base64 only.
             normalizers.push(json!({"type": "Precompiled", "precompiled_charsmap": encode(&model.charsmap)}));
         }
@@ -141,6 +153,15 @@ impl SourceTokenizer {
         }
         normalizers.push(json!({"type": "Replace", "pattern": {"String": " "}, "content": blank}));
         let steps = json!({"type": "Sequence", "normalizers": normalizers});
+        let normalizer = Some(&steps);
+        library::check(
+            Steps {
+                normalizer,
+                ..Steps::default()
+            },
+            &added,
+        )
+        .map_err(|e| self.wrong(e))?;
         super::set_steps(&mut tokenizer, Some(steps), None).map_err(|e| self.wrong(e))?;
         add_tokens(&mut tokenizer, &added).map_err(|e| self.wrong(e))?;
         Ok(Built::library(tokenizer, added))
@@ -257,7 +278,7 @@ impl Built {
                     tokenizer.encode(text, false)
                 };
                 let encoding = encoding.map_err(|e| {
-                    let object = format!("source tokenizer on `{}`", text.escape_debug());
+                    let object = format!("source tokenizer on `{}`", super::shown(text));
                     Error::mismatch(object, "ids", e)
                 })?;
                 if renamed.is_empty() {
