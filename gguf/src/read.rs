@@ -161,9 +161,7 @@ impl OpenOptions {
     /// The file, and the arrays of its metadata that were cut.
     fn parse(&self, path: &Path) -> Result<(GgufFile, HashMap<String, u64>)> {
         let path = &*split::in_folder(path)?;
-        edit::refuse_interrupted(path)?;
-        let source = self.source(path)?;
-        let parsed = parse(&*source, self.keep)?;
+        let (parsed, source) = self.parse_one(path)?;
         let siblings = if self.alone {
             None
         } else {
@@ -186,10 +184,8 @@ impl OpenOptions {
                 missing.push(path);
                 continue;
             }
-            edit::refuse_interrupted(&path)?;
-            let source = self.source(&path)?;
-            match parse(&*source, self.keep) {
-                Ok(parsed) => parts.push((parsed, source)),
+            match self.parse_one(&path) {
+                Ok(part) => parts.push(part),
                 Err(Error::Malformed(e)) if self.incomplete => unreadable.push(*e),
                 Err(e) => return Err(e),
             }
@@ -198,6 +194,22 @@ impl OpenOptions {
             return Err(split::missing(path, &missing));
         }
         Ok(GgufFile::new(parts, missing, unreadable))
+    }
+
+    /// One file, as it stands between two edits.
+    fn parse_one(&self, path: &Path) -> Result<(Parsed, Arc<dyn Source>)> {
+        edit::refuse_interrupted(path)?;
+        let modified = || path.metadata().and_then(|m| m.modified()).ok();
+        let before = modified();
+        let source = self.source(path)?;
+        let parsed = parse(&*source, self.keep);
+        // With an edit that began meanwhile, the head may be half old, half new.
+        edit::refuse_interrupted(path)?;
+        if modified() != before {
+            let what = "the file changed while its head was read: run the command again";
+            return Err(Error::malformed(path, 0, what));
+        }
+        Ok((parsed?, source))
     }
 
     fn source(&self, path: &Path) -> Result<Arc<dyn Source>> {

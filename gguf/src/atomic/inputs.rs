@@ -38,6 +38,10 @@ pub(super) fn input_of(output: &Metadata, inputs: &[&Path]) -> Option<PathBuf> {
         if is_folder && let Some(file) = of_checkpoint(input).find(|file| is_output(file)) {
             return Some(file);
         }
+        // Where both are there, the checkpoint is what is read: a conversion's output may lie beside it.
+        if is_folder && input.join("config.json").is_file() {
+            continue;
+        }
         let Ok(file) = split::in_folder(input) else {
             continue;
         };

@@ -38,7 +38,7 @@ impl Side {
         };
         format!(
             "`{}`{files}, {}, {}, {}",
-            self.path,
+            printable(&self.path),
             human_bytes(self.bytes),
             count(self.metadata_keys as u64, "key"),
             count(self.tensors as u64, "tensor")

@@ -11,6 +11,7 @@ const LOSES: &[&str] = &[
     "it exists already",
     "another edit is at work",
     "changed while the edit was planned",
+    "changed while its head was read",
     "edit was interrupted",
     "an edit of this file",
     "another merge",
