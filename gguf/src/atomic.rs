@@ -23,6 +23,7 @@ use tempfile::TempPath;
 use crate::digest::Digest;
 use crate::{Error, Result};
 
+pub use inputs::of_checkpoint;
 pub use own::open_own;
 pub(crate) use own::read_own;
 use part::Others;
@@ -388,7 +389,10 @@ fn exists(path: &Path) -> Error {
 /// A symbolic link.
 pub fn refuse_link(path: &Path) -> Result<()> {
     match path.symlink_metadata() {
-        Ok(meta) if meta.is_symlink() => Err(refuse(path, "it is a symbolic link: remove it")),
+        Ok(meta) if meta.is_symlink() => Err(refuse(
+            path,
+            "it is a symbolic link: remove it, or name it as the output",
+        )),
         _ => Ok(()),
     }
 }

@@ -188,8 +188,8 @@ impl<'a> Run<'a> {
     fn run(&self, show: &Show<'_>) -> Result<()> {
         let outputs = self.outputs();
         let mut inputs = self.inputs();
-        // A folder's other files are part of the model too.
-        inputs.push(self.job.input.to_owned());
+        // A checkpoint's other files are part of the model too. GGUF files beside them are not.
+        inputs.extend(gguf::atomic::of_checkpoint(self.job.input));
         let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
         let sound = self.products.iter().try_for_each(|p| p.plan.check());
         let marks = source::marks(self.job.file)?;

@@ -7,20 +7,23 @@ use std::path::{Path, PathBuf};
 
 use crate::split::{self, ShardName};
 
-/// Ends of the names of files that the folder of a checkpoint has.
-const CHECKPOINT: [&str; 11] = [
-    "bin",
-    "jinja",
-    "json",
-    "md",
-    "model",
-    "pt",
-    "pth",
-    "py",
-    "safetensors",
-    "tiktoken",
-    "txt",
+/// The file that makes a folder a checkpoint.
+const CONFIG: &str = "config.json";
+/// Other files of a checkpoint, by name. Its weights, vocabularies and templates are known by the end of theirs.
+const NAMES: [&str; 11] = [
+    "added_tokens.json",
+    "chat_template.json",
+    "generation_config.json",
+    "merges.txt",
+    "params.json",
+    "special_tokens_map.json",
+    "tekken.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
 ];
+const ENDS: [&str; 5] = [".safetensors", ".index.json", ".model", ".jinja", ".tiktoken"];
 
 /// The file of the inputs that an output with this metadata is. An input stands for all files that are read where it is
 /// named: a shard for its set, a folder for the model or the checkpoint in it.
@@ -37,10 +40,6 @@ pub(super) fn input_of(output: &Metadata, inputs: &[&Path]) -> Option<PathBuf> {
         let is_folder = input.is_dir();
         if is_folder && let Some(file) = of_checkpoint(input).find(|file| is_output(file)) {
             return Some(file);
-        }
-        // Where both are there, the checkpoint is what is read: a conversion's output may lie beside it.
-        if is_folder && input.join("config.json").is_file() {
-            continue;
         }
         let Ok(file) = split::in_folder(input) else {
             continue;
@@ -61,11 +60,20 @@ pub(super) fn input_of(output: &Metadata, inputs: &[&Path]) -> Option<PathBuf> {
     None
 }
 
-fn of_checkpoint(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten();
-    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+/// Files of the checkpoint that a folder is, whether a run reads them or not; none of any other folder. What else lies
+/// there, such as a conversion's output or a report, is none of them.
+pub fn of_checkpoint(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let is_checkpoint = folder.join(CONFIG).is_file();
+    let entries = is_checkpoint.then(|| std::fs::read_dir(folder).ok()).flatten();
+    let files = entries
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()));
     files.filter(|file| {
-        let end = file.extension().and_then(|end| end.to_str());
-        end.is_some_and(|end| CHECKPOINT.contains(&end.to_ascii_lowercase().as_str()))
+        let name = file
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        name == CONFIG || NAMES.contains(&name) || ENDS.iter().any(|end| name.ends_with(end))
     })
 }

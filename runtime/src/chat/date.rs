@@ -29,12 +29,13 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
+/// The variable with the seconds since 1970 that are told.
+pub(super) const EPOCH: &str = "SOURCE_DATE_EPOCH";
+
 /// The time by `SOURCE_DATE_EPOCH` (seconds since 1970), else the clock, in UTC: results do not depend on the
 /// machine's zone.
 pub(super) fn now(format: &str) -> Result<String, Error> {
-    let fixed = std::env::var("SOURCE_DATE_EPOCH")
-        .ok()
-        .and_then(|s| s.parse().ok());
+    let fixed = std::env::var(EPOCH).ok().and_then(|s| s.parse().ok());
     let clock = || {
         SystemTime::now()
             .duration_since(UNIX_EPOCH)

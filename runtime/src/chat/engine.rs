@@ -20,6 +20,12 @@ const STACK_PER_BYTE: u64 = 1 << 12;
 const STACK_PER_STEP: u64 = 96;
 /// Address space for all else: macros that call themselves, as deep as minijinja lets them.
 const STACK: u64 = 8 << 20;
+/// Address space at most: that of ten million steps.
+const MAX_STACK: u64 = 1 << 30;
+/// Bytes of text that a step pays for in the end.
+const TEXT_PER_STEP: u64 = 16;
+/// Characters of a template's own words in an error.
+const MAX_WORDS: usize = 1000;
 
 impl Request<'_> {
     /// Steps that it may take.
@@ -40,6 +46,12 @@ impl Request<'_> {
             .saturating_mul(STACK_PER_BYTE)
             .saturating_add(self.fuel().saturating_mul(STACK_PER_STEP))
             .saturating_add(STACK)
+            .min(MAX_STACK)
+    }
+
+    /// Bytes that its text may have.
+    pub(super) fn max_text(&self) -> u64 {
+        self.fuel().saturating_mul(TEXT_PER_STEP)
     }
 }
 
@@ -61,6 +73,9 @@ pub(super) fn answer(request: &Request<'_>) -> Result<String, Refusal> {
             .spawn_scoped(scope, work)
             .map_err(|e| Refusal::new(format!("no thread to read it: {e}")))?;
         match thread.join() {
+            Ok(Ok(text)) if text.len() as u64 > request.max_text() => {
+                Err(told(&minijinja::Error::from(ErrorKind::OutOfFuel)))
+            }
             Ok(done) => done.map_err(|e: minijinja::Error| told(&e)),
             Err(_) => Err(Refusal::new(BROKEN.to_owned())),
         }
@@ -125,6 +140,6 @@ fn told(e: &minijinja::Error) -> Refusal {
     let cause = std::error::Error::source(e).map_or(String::new(), |c| format!(": {c}"));
     Refusal {
         place,
-        what: format!("{what}{cause}"),
+        what: format!("{what}{cause}").chars().take(MAX_WORDS).collect(),
     }
 }

@@ -299,12 +299,19 @@ fn what_a_hostile_template_takes_ends_its_own_process_alone() {
             "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns|tojson }}".to_owned(),
             "values without end",
         ),
-        (format!("{twice}{{{{ ns.x }}}}"), "more than 5 seconds"),
+        // Of time or of memory, whichever is used up first.
+        (
+            format!("{twice}{{{{ ns.x }}}}"),
+            "chat template: it takes more than ",
+        ),
         (format!("{twice}{{{{ ns.x|tojson }}}}"), "more steps or memory"),
     ] {
         let args = ["--chat-template", &template, "-p", "hi", "-n", "0"];
         work.wrong(&args, 1, words);
     }
+    let loud = "{{ raise_exception('no' * 100000) }}";
+    let refused = work.run(&["--chat-template", loud, "-p", "hi", "-n", "0"]);
+    assert!(error(&refused, 1).len() < 2000);
     // A fault of the interpreter, where its arithmetic is checked.
     let args = [
         "--chat-template",
@@ -315,6 +322,19 @@ fn what_a_hostile_template_takes_ends_its_own_process_alone() {
         "0",
     ];
     assert!(matches!(work.run(&args).status.code(), Some(0 | 1)));
+}
+
+#[test]
+fn templates_tell_the_time_that_the_environment_gives() {
+    let work = Work::new(&chatty());
+    let year = Command::new(RUN)
+        .args(["-m", "tiny.gguf", "--json", "-p", "hi", "-n", "0"])
+        .args(["--chat-template", "{{ strftime_now('%Y-%m-%d') }}"])
+        .env("SOURCE_DATE_EPOCH", "86400")
+        .current_dir(work.folder.path())
+        .output()
+        .unwrap();
+    assert!(ok(&year).contains("1970-01-02"), "{}", ok(&year));
 }
 
 #[test]

@@ -356,6 +356,16 @@ fn a_link_that_was_named_is_followed() {
     // Beside a checkpoint's own files there may be others, which are replaced as everywhere.
     folder.ok("gguf-convert ck -o ck/m.gguf --quiet");
     folder.ok("gguf-convert ck -o ck/m.gguf --quiet --force");
+    folder.ok("gguf-run -m ck -p a -n 0 --no-chat --prompt-cache ck/part.bin");
+    folder.ok("gguf-run -m ck -p a -n 0 --no-chat --prompt-cache ck/part.bin");
+    // For those who read GGUF files, the one in the folder is the input.
+    let out = folder.ends("gguf-inspect report ck -o ck/m.gguf --force");
+    assert_eq!(out.status.code(), Some(2), "{}", said(&out));
+    assert!(
+        said(&out).contains("the same file as the input"),
+        "{}",
+        said(&out)
+    );
     let list = run_ok(
         "gguf-inspect",
         &["hash", folder.path("ck").to_str().expect("UTF-8")],
