@@ -13,9 +13,7 @@ use crate::limits;
 use crate::read::{Endian, Header};
 use crate::source::Source;
 use crate::validate::{Finding, Findings};
-use crate::{
-    Array, Error, Metadata, Result, Shape, Strings, TensorInfo, Value, ValueType, key, short, sniff,
-};
+use crate::{Array, Error, Metadata, Result, Shape, Strings, TensorInfo, Value, ValueType, key, sniff};
 
 /// What the parser found.
 pub(crate) struct Parsed {
@@ -222,7 +220,7 @@ fn unique(pairs: Vec<(u64, String, Value)>, findings: &mut Findings) -> Metadata
             };
             findings.push("keys that are empty or there already", || {
                 let remedy = "write the file again with one value for each key";
-                Finding::severe(object(&key), Some(at), what, remedy)
+                Finding::severe(Finding::key(&key), Some(at), what, remedy)
             });
         }
         if !repeated {
@@ -230,10 +228,6 @@ fn unique(pairs: Vec<(u64, String, Value)>, findings: &mut Findings) -> Metadata
         }
     }
     metadata
-}
-
-fn object(key: &str) -> String {
-    format!("key `{}`", short(key))
 }
 
 fn parse_value(cursor: &mut Cursor<'_>, kind: ValueType, key: &str, notes: &mut Notes) -> Result<Value> {
@@ -264,7 +258,7 @@ fn parse_text(cursor: &mut Cursor<'_>, key: &str, findings: &mut Findings) -> Re
     if matches!(text, Cow::Owned(_)) {
         findings.push("strings that are not UTF-8", || {
             let what = "the string is not UTF-8: bytes that are not are read as U+FFFD";
-            Finding::unusual(object(key), Some(at), what, "set the key again")
+            Finding::unusual(Finding::key(key), Some(at), what, "set the key again")
         });
     }
     Ok(text.into_owned())
@@ -381,7 +375,7 @@ fn parse_strings(cursor: &mut Cursor<'_>, n: usize, key: &str, notes: &mut Notes
         notes.findings.push("arrays of strings that are not UTF-8", || {
             let what = format!("element {i} is not UTF-8");
             let remedy = "make the file again from the original tokenizer";
-            Finding::unusual(object(key), Some(at), what, remedy)
+            Finding::unusual(Finding::key(key), Some(at), what, remedy)
         });
     }
     Ok(strings)
@@ -423,7 +417,7 @@ fn alignment(source: &dyn Source, metadata: &Metadata, findings: &mut Findings) 
     }
     if value.value_type() != ValueType::U32 {
         findings.one(Finding::severe(
-            object(key::ALIGNMENT),
+            Finding::key(key::ALIGNMENT),
             None,
             format!(
                 "expected type u32, found {}: llama.cpp refuses the file",

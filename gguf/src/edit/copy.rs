@@ -17,8 +17,8 @@ impl Plan {
     /// `inputs` are further files that were read and must stay.
     ///
     /// # Errors
-    /// An output that exists (unless `force`) or is the file itself or one of `inputs`, too little space, a file that changed since
-    /// the plan was made.
+    /// An output that exists (unless `force`) or is the file itself or one of `inputs`, too little space, a file that
+    /// changed since the plan was made.
     pub fn copy_to(
         &self,
         out: &Path,

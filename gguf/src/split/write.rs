@@ -18,8 +18,8 @@ pub fn outputs(shards: &[Shard], prefix: &Path) -> Vec<(PathBuf, u64)> {
 /// of the bytes as they are written; an error of its own ends the work.
 ///
 /// # Errors
-/// An output that exists (unless `force`), is a symbolic link or one of the model's files, too little space for all, tensors that are
-/// not inside their files.
+/// An output that exists (unless `force`), is a symbolic link or one of the model's files, too little space for all,
+/// tensors that are not inside their files.
 pub fn write(
     file: &GgufFile,
     shards: &[Shard],

@@ -48,10 +48,7 @@ impl Findings {
         if kind.n > OF_KIND && kind.beyond.is_some() {
             return;
         }
-        let mut finding = finding();
-        if finding.part == 0 {
-            finding.part = self.part;
-        }
+        let finding = placed(finding(), self.part);
         if kind.n <= OF_KIND {
             self.list.push(finding);
         } else {
@@ -66,14 +63,7 @@ impl Findings {
 
     /// Adds one that a file has once.
     pub fn one(&mut self, finding: Finding) {
-        self.list.push(Finding {
-            part: if finding.part == 0 {
-                self.part
-            } else {
-                finding.part
-            },
-            ..finding
-        });
+        self.list.push(placed(finding, self.part));
     }
 
     /// Adds those that were gathered elsewhere, which are few.
@@ -95,6 +85,14 @@ impl Findings {
         }
         list
     }
+}
+
+/// A finding about a part, where it does not say so itself.
+fn placed(mut finding: Finding, part: usize) -> Finding {
+    if finding.part == 0 {
+        finding.part = part;
+    }
+    finding
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Checks of metadata that any reader relies on, whatever the architecture.
 
 use super::{Finding, Findings};
-use crate::{Array, GgufFile, Value, key, short};
+use crate::{Array, GgufFile, Value, key};
 
 /// Checks the types of well-known keys, array nesting and that the vocabulary agrees with itself: arrays of
 /// the same length, special tokens inside it.
@@ -11,7 +11,7 @@ pub fn metadata(file: &GgufFile) -> Vec<Finding> {
         if let Value::Array(Array::Array(_)) = value {
             let what = "arrays of arrays: llama.cpp refuses the file";
             findings.push("keys with arrays of arrays", || {
-                Finding::severe(object(key), None, what, "flatten the array")
+                Finding::severe(Finding::key(key), None, what, "flatten the array")
             });
         }
     }
@@ -21,7 +21,7 @@ pub fn metadata(file: &GgufFile) -> Vec<Finding> {
             let found = found.map_or("nothing".to_owned(), Value::type_name);
             let what = format!("expected a string, found {found}: no program can tell how to run the model");
             findings.one(Finding::unusual(
-                object(key::ARCHITECTURE),
+                Finding::key(key::ARCHITECTURE),
                 None,
                 what,
                 "set the key",
@@ -30,10 +30,6 @@ pub fn metadata(file: &GgufFile) -> Vec<Finding> {
     }
     vocabulary(file, &mut findings);
     findings.into_vec()
-}
-
-fn object(key: &str) -> String {
-    format!("key `{}`", short(key))
 }
 
 fn vocabulary(file: &GgufFile, findings: &mut Findings) {
@@ -50,7 +46,7 @@ fn vocabulary(file: &GgufFile, findings: &mut Findings) {
                 array.len()
             );
             findings.one(Finding::severe(
-                object(key),
+                Finding::key(key),
                 None,
                 what,
                 "convert the model again",
@@ -69,7 +65,7 @@ fn vocabulary(file: &GgufFile, findings: &mut Findings) {
             findings.push("keys with a token beyond the vocabulary", || {
                 let what = format!("expected a token below {}, found {id}", tokens.len());
                 Finding::severe(
-                    object(key),
+                    Finding::key(key),
                     None,
                     what,
                     "set the key to a token of the vocabulary",

@@ -32,6 +32,11 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// What a finding about a key has as its object.
+    pub fn key(key: &str) -> String {
+        format!("key `{}`", short(key))
+    }
+
     /// An error: readers will refuse or misread the file.
     pub fn severe(
         object: impl Into<String>,

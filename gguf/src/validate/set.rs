@@ -70,10 +70,6 @@ pub(super) fn check(file: &GgufFile, findings: &mut Findings) {
     }
 }
 
-fn key_object(key: &str) -> String {
-    format!("key `{key}`")
-}
-
 /// llama.cpp reads these keys in one type only.
 fn check_types(file: &GgufFile, findings: &mut Findings) {
     for (key, expected) in [
@@ -89,7 +85,7 @@ fn check_types(file: &GgufFile, findings: &mut Findings) {
                 value.type_name()
             );
             findings.one(Finding::severe(
-                key_object(key),
+                Finding::key(key),
                 None,
                 what,
                 "set the key again in that type",
@@ -108,14 +104,14 @@ fn check_shard(name: &ShardName, split: SplitKeys, findings: &mut Findings) {
             name.no
         );
         findings.push("shards with another number than their name's", || {
-            Finding::severe(key_object(key::SPLIT_NO), None, what, WRONG_NAME)
+            Finding::severe(Finding::key(key::SPLIT_NO), None, what, WRONG_NAME)
         });
     }
     if split.count != Some(u64::from(name.count)) {
         let found = split.count.map_or("nothing".to_owned(), |n| n.to_string());
         let what = format!("the name says {} shards, the key says {found}", name.count);
         findings.push("shards with another count than their name's", || {
-            Finding::severe(key_object(key::SPLIT_COUNT), None, what, OTHER_SET)
+            Finding::severe(Finding::key(key::SPLIT_COUNT), None, what, OTHER_SET)
         });
     }
 }
@@ -138,7 +134,7 @@ fn check_counts(file: &GgufFile, findings: &mut Findings) {
             _ => continue,
         };
         findings.push("shards with another count of tensors", || {
-            Finding::severe(key_object(key::SPLIT_TENSORS), None, what, OTHER_SET).of_part(i)
+            Finding::severe(Finding::key(key::SPLIT_TENSORS), None, what, OTHER_SET).of_part(i)
         });
     }
 }

@@ -67,7 +67,7 @@ fn check_file_type(file: &GgufFile, findings: &mut Findings) {
     let Some(id) = file.metadata.get(key::FILE_TYPE).and_then(Value::to_uint) else {
         return;
     };
-    let object = format!("key `{}`", key::FILE_TYPE);
+    let object = Finding::key(key::FILE_TYPE);
     let id = u32::try_from(id).unwrap_or(u32::MAX);
     if file_type::name_of(id).is_none() {
         let what = format!("file type {id} is not known to this build");
@@ -105,7 +105,7 @@ fn check_quantization_version(file: &GgufFile, findings: &mut Findings) {
             _ => return,
         },
     };
-    let object = format!("key `{}`", key::QUANTIZATION_VERSION);
+    let object = Finding::key(key::QUANTIZATION_VERSION);
     let remedy = "quantize the model again, if it comes from before 2023";
     findings.one(Finding::unusual(object, None, found, remedy));
 }

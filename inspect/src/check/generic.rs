@@ -56,7 +56,7 @@ impl<'a> Generic<'a> {
     }
 
     fn object(&self, own: &str) -> String {
-        format!("key `{}`", short(&self.attributes.key(own)))
+        Finding::key(&self.attributes.key(own))
     }
 
     fn severe(&self, own: &str, what: impl Into<String>) -> Finding {

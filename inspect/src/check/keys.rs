@@ -41,14 +41,10 @@ pub(super) fn check(metadata: &Metadata, findings: &mut Findings) {
             let what = "the chat template is empty: programs fall back to one of their own";
             let remedy = "set the key from the model's template";
             findings.push("chat templates that are empty", || {
-                Finding::unusual(object(key), None, what, remedy)
+                Finding::unusual(Finding::key(key), None, what, remedy)
             });
         }
     }
-}
-
-fn object(key: &str) -> String {
-    format!("key `{}`", short(key))
 }
 
 fn check_type(key: &str, value: &Value, architecture: &str, findings: &mut Findings) {
@@ -67,12 +63,12 @@ fn check_type(key: &str, value: &Value, architecture: &str, findings: &mut Findi
         && ![key::ARCHITECTURE, key::FILE_TYPE, key::QUANTIZATION_VERSION].contains(&key);
     if describes {
         findings.push("keys about the model of another type", || {
-            Finding::unusual(object(key), None, what, remedy)
+            Finding::unusual(Finding::key(key), None, what, remedy)
         });
     } else {
         findings.push("keys of another type", || {
             let what = format!("{what}: llama.cpp refuses the model");
-            Finding::severe(object(key), None, what, remedy)
+            Finding::severe(Finding::key(key), None, what, remedy)
         });
     }
 }
@@ -88,7 +84,7 @@ fn check_paths(key: &str, value: &Value, findings: &mut Findings) {
             let path = short(&path);
             let what = format!("a path of somebody's machine stands in the file: `{path}`");
             let remedy = "set the key to the bare name before publishing";
-            Finding::unusual(object(key), None, what, remedy)
+            Finding::unusual(Finding::key(key), None, what, remedy)
         });
     }
 }

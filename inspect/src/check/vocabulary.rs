@@ -24,10 +24,6 @@ pub(super) fn check(metadata: &Metadata, findings: &mut Findings) {
     }
 }
 
-fn object(key: &str) -> String {
-    format!("key `{key}`")
-}
-
 /// Empty tokens are left out: readers give each a name of its own.
 fn check_doubles(tokens: &Strings, known: &HashSet<&[u8]>, findings: &mut Findings) {
     let n_empty = tokens.iter_bytes().filter(|t| t.is_empty()).count();
@@ -42,7 +38,7 @@ fn check_doubles(tokens: &Strings, known: &HashSet<&[u8]>, findings: &mut Findin
         "{n_doubles} tokens have the text of another, the first is {first}, `{}`: llama.cpp refuses the model",
         short(&tokens.get(first).unwrap_or_default()).escape_debug()
     );
-    findings.one(Finding::severe(object(key::TOKENS), None, what, CONVERT));
+    findings.one(Finding::severe(Finding::key(key::TOKENS), None, what, CONVERT));
 }
 
 fn check_types(types: &Array, findings: &mut Findings) {
@@ -51,13 +47,23 @@ fn check_types(types: &Array, findings: &mut Findings) {
         Array::U32(v) => v.iter().map(|&x| x.into()).collect(),
         other => {
             let what = format!("expected an array of i32, found one of {}", other.element_type());
-            findings.one(Finding::severe(object(key::TOKEN_TYPE), None, what, CONVERT));
+            findings.one(Finding::severe(
+                Finding::key(key::TOKEN_TYPE),
+                None,
+                what,
+                CONVERT,
+            ));
             return;
         }
     };
     if let Some(i) = numbers.iter().position(|n| !TOKEN_TYPES.contains(n)) {
         let what = format!("token {i} has type {}: expected 1 to 6", numbers[i]);
-        findings.one(Finding::unusual(object(key::TOKEN_TYPE), None, what, CONVERT));
+        findings.one(Finding::unusual(
+            Finding::key(key::TOKEN_TYPE),
+            None,
+            what,
+            CONVERT,
+        ));
     }
 }
 
@@ -73,7 +79,7 @@ fn check_merges(merges: &Strings, known: &HashSet<&[u8]>, findings: &mut Finding
                 "merge {i}, `{}`: expected two parts with a space between",
                 short(&String::from_utf8_lossy(merge)).escape_debug()
             );
-            findings.one(Finding::severe(object(key::MERGES), None, what, CONVERT));
+            findings.one(Finding::severe(Finding::key(key::MERGES), None, what, CONVERT));
             return;
         };
         let (left, right) = (&merge[..at], &merge[at + 1..]);
@@ -90,6 +96,6 @@ fn check_merges(merges: &Strings, known: &HashSet<&[u8]>, findings: &mut Finding
             "{n_useless} merges have a part or a result that is no token and never apply, the first is {first}, `{}`",
             short(&merges.get(first).unwrap_or_default()).escape_debug()
         );
-        findings.one(Finding::unusual(object(key::MERGES), None, what, CONVERT));
+        findings.one(Finding::unusual(Finding::key(key::MERGES), None, what, CONVERT));
     }
 }

@@ -24,7 +24,6 @@ const SECONDS: u64 = 5;
 const BYTES_PER_STEP: u64 = 256;
 /// Bytes of memory for the program itself, the question and the answer.
 const BYTES: u64 = 512 << 20;
-
 /// Bytes of JSON for each byte of text at most: a control is `\u0001`.
 const JSON_PER_BYTE: u64 = 6;
 /// Bytes of JSON around the text, or of a refusal.

@@ -83,7 +83,7 @@ pub(super) fn answer(request: &Request<'_>) -> Result<String, Refusal> {
 }
 
 /// Of a template on which the engine panics.
-pub(super) const BROKEN: &str = "its interpreter has a fault that it runs into";
+const BROKEN: &str = "its interpreter has a fault that it runs into";
 
 fn values(conversation: &Conversation<'_>) -> Value {
     let tokens = conversation.tokens.iter();
