@@ -86,20 +86,20 @@ impl Outputs {
     pub fn check(request: &Request<'_>) -> Result<Start> {
         let files = outputs(request)?;
         let first = &files[0].part;
-        match atomic::read_own(first) {
+        let is_new = match atomic::read_own(first) {
             Ok(file) if matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)) => {
                 return Err(refuse(&files[0].path, BUSY));
             }
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Ok(file) => is_new(&file),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => true,
+            Err(source) => {
                 return Err(Error::Io {
                     action: "open",
                     path: first.clone(),
                     source,
                 });
             }
-            _ => {}
-        }
-        let is_new = first.symlink_metadata().is_err();
+        };
         state(request, &files, is_new)
     }
 
@@ -289,7 +289,7 @@ fn outputs(request: &Request<'_>) -> Result<Vec<Output>> {
 }
 
 /// How much is done, if the run may go on; marks the outputs whose part files belong to it. `is_new`: whether no run
-/// before this one made the first part file.
+/// before this one wrote to the first part file.
 fn state(request: &Request<'_>, files: &[Output], is_new: bool) -> Result<Start> {
     let journal_path = files[0].journal();
     let found = if request.resume {
@@ -361,16 +361,14 @@ fn check_outputs(request: &Request<'_>, files: &[Output]) -> Result<()> {
 /// Opens the first part file and locks it; also whether no run before this one wrote to it.
 fn lock(first: &Output) -> Result<(Arc<File>, bool)> {
     loop {
-        let is_absent = first.part.symlink_metadata().is_err();
-        if let Some(locked) = try_lock(first, is_absent)? {
+        if let Some(locked) = try_lock(first)? {
             return Ok(locked);
         }
     }
 }
 
-/// One try; `None` if the run that had the lock has given the file its final name since. `is_absent`: whether the file
-/// was not there just now.
-fn try_lock(first: &Output, is_absent: bool) -> Result<Option<(Arc<File>, bool)>> {
+/// One try; `None` if the run that had the lock has given the file its final name since.
+fn try_lock(first: &Output) -> Result<Option<(Arc<File>, bool)>> {
     let file = open_part(&first.part)?;
     match file.try_lock() {
         Err(std::fs::TryLockError::WouldBlock) => return Err(refuse(&first.path, BUSY)),
@@ -380,9 +378,14 @@ fn try_lock(first: &Output, is_absent: bool) -> Result<Option<(Arc<File>, bool)>
     if !atomic::is_at(&file, &first.part) {
         return Ok(None);
     }
-    // A run that was stopped meanwhile may have made it. It has its size before a journal speaks of it.
-    let is_new = is_absent && file.metadata().is_ok_and(|m| m.len() == 0);
+    let is_new = is_new(&file);
     Ok(Some((Arc::new(file), is_new)))
+}
+
+/// Whether no run wrote to a locked part file: whoever makes one locks it, and it has its size before a journal speaks of
+/// it.
+fn is_new(file: &File) -> bool {
+    file.metadata().is_ok_and(|m| m.len() == 0)
 }
 
 #[cfg(test)]

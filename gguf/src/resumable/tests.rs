@@ -158,10 +158,18 @@ fn a_part_that_another_run_made_meanwhile_is_not_new() {
     let run = Run::new();
     let first = Output::new(&run.outputs[0]);
     run.killed(42);
-    let (lock, is_new) = try_lock(&first, true).unwrap().unwrap();
+    let (lock, is_new) = try_lock(&first).unwrap().unwrap();
     assert!(!is_new);
     drop(lock);
     assert_eq!(run.start(true, false, "plan").unwrap().1, Start::At(42));
+}
+
+/// Two runs at once: one finds the file that the other has made and not locked yet, or was killed before it did.
+#[test]
+fn an_empty_part_is_of_no_run() {
+    let run = Run::new();
+    fs::write(run.dir.path().join(".a.part"), b"").unwrap();
+    assert_eq!(run.start(false, false, "plan").unwrap().1, Start::New);
 }
 
 #[test]

@@ -217,7 +217,11 @@ fn templates() -> Vec<Seed> {
         ),
         (
             "macro",
-            "{%- macro say(m) -%}{{ m['content'] | trim }}{%- endmacro -%}{{ bos_token }}{% set ns = namespace(n=0) %}{% for m in messages %}{% if loop.index0 % 2 == 0 %}{% set ns.n = ns.n + 1 %}{% continue %}{% endif %}{{ say(m) ~ ns.n }}{% endfor %}",
+            "{%- macro say(m) -%}{{ m.content | trim }}{%- endmacro -%}{{ bos_token }}{% for m in messages %}{% if loop.index0 % 2 == 0 %}{% continue %}{% endif %}{{ say(m) ~ loop.index }}{% endfor %}",
+        ),
+        (
+            "namespace",
+            "{% set ns = namespace(n=0, first=messages[0]) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{{ ns.n ~ m['content'] }}{% endfor %}{{ ns.first.role }}",
         ),
         (
             "methods",
@@ -240,24 +244,12 @@ fn templates() -> Vec<Seed> {
             "{% generation %}{{ eos_token }}{% endgeneration %}{% filter upper %}a{% endfilter %}{{ [1, 2, 3] | map('string') | list }}",
         ),
         (
-            "sharing",
-            "{% set ns = namespace(a=[1]) %}{% for i in range(14) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a | length }}{{ ns.a == ns.a }}{{ ns.a }}",
-        ),
-        (
-            "sharing-sorted",
-            "{% set ns = namespace(a={'x': [1]}) %}{% for i in range(10) %}{% set ns.a = {'x': ns.a, 'y': ns.a} %}{% endfor %}{{ [ns.a, ns.a] | unique | sort | tojson }}",
-        ),
-        (
-            "nesting",
-            "{% set ns = namespace(a=[]) %}{% for i in range(5000) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a | tojson }}",
-        ),
-        (
             "more",
             "{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}{% for t in tools or [] %}{{ t | tojson(indent=1) }}{{ t.of[0] | sum }}{{ t.items() | list }}{% endfor %}",
         ),
         (
             "recursion",
-            "{% for x in tools[0].of recursive %}{% if x is iterable %}{{ loop(x) }}{% else %}{{ x }}{% endif %}{% endfor %}{% macro m(n) %}{{ n }}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
+            "{% for x in tools recursive %}{% if x is iterable %}{{ loop(x) }}{% else %}{{ x }}{% endif %}{% endfor %}{% macro m(n) %}{{ n }}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
         ),
     ];
     let seed = |(name, text): (&str, &str)| {
