@@ -43,7 +43,8 @@ fn is_bounded(template: &str) -> bool {
         let value = assigned.split_once('=').map_or("", |(_, v)| v);
         let value = value.split_once("%}").map_or(value, |(v, _)| v);
         let is_sum = value.contains(['+', '-', '*', '~']);
-        let is_plain = !value.contains(['[', '{', '(', '|']) && !value.contains(" if ") && !value.contains(" or ");
+        let is_plain =
+            !value.contains(['[', '{', '(', '|']) && !value.contains(" if ") && !value.contains(" or ");
         let is_constant = !value.contains(char::is_alphabetic) || ["true", "false"].contains(&value.trim());
         is_plain && (is_sum || is_constant)
     };
