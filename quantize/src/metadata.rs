@@ -76,11 +76,7 @@ pub(crate) fn of_output(
 
 /// The first bytes of a text that make whole characters.
 fn shorten(text: &str) -> &str {
-    let mut end = text.len().min(MAX_TEXT);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text[..text.floor_char_boundary(MAX_TEXT)]
 }
 
 #[cfg(test)]

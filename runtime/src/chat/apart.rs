@@ -48,7 +48,7 @@ impl Request<'_> {
 
 /// Asks a process of `program`.
 pub(super) fn ask(program: &Path, request: &Request<'_>) -> Answer {
-    let refused = |e: &dyn std::fmt::Display| Refusal::new(format!("no process to read it: {e}"));
+    let refused = |e: &dyn std::fmt::Display| Refusal::of_machine(format!("no process to read it: {e}"));
     let question = serde_json::to_vec(request).map_err(|e| refused(&e))?;
     let mut process = Command::new(program)
         .arg(ARGUMENT)

@@ -71,7 +71,7 @@ pub(super) fn answer(request: &Request<'_>) -> Result<String, Refusal> {
         let thread = std::thread::Builder::new()
             .stack_size(usize::try_from(request.stack()).unwrap_or(usize::MAX))
             .spawn_scoped(scope, work)
-            .map_err(|e| Refusal::new(format!("no thread to read it: {e}")))?;
+            .map_err(|e| Refusal::of_machine(format!("no thread to read it: {e}")))?;
         match thread.join() {
             Ok(Ok(text)) if text.len() as u64 > request.max_text() => {
                 Err(told(&minijinja::Error::from(ErrorKind::OutOfFuel)))
@@ -140,6 +140,6 @@ fn told(e: &minijinja::Error) -> Refusal {
     let cause = std::error::Error::source(e).map_or(String::new(), |c| format!(": {c}"));
     Refusal {
         place,
-        what: format!("{what}{cause}").chars().take(MAX_WORDS).collect(),
+        ..Refusal::new(format!("{what}{cause}").chars().take(MAX_WORDS).collect())
     }
 }

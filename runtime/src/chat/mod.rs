@@ -73,9 +73,12 @@ impl Interpreter {
             Self::Here => engine::answer(request),
             Self::Apart(program) => apart::ask(program, request),
         };
-        answer.map_err(|refusal| Error::Template {
-            place: refusal.place.into(),
-            what: refusal.what.into(),
+        answer.map_err(|refusal| match refusal.is_of_machine {
+            true => Error::Settings(format!("chat template: {}", refusal.what).into()),
+            false => Error::Template {
+                place: refusal.place.into(),
+                what: refusal.what.into(),
+            },
         })
     }
 }
@@ -103,12 +106,24 @@ struct Refusal {
     /// `, line 3`, where it is known.
     place: String,
     what: String,
+    /// Whether the machine could not read it, whatever it is.
+    is_of_machine: bool,
 }
 
 impl Refusal {
     fn new(what: String) -> Self {
-        let place = String::new();
-        Self { place, what }
+        Self {
+            place: String::new(),
+            what,
+            is_of_machine: false,
+        }
+    }
+
+    fn of_machine(what: String) -> Self {
+        Self {
+            is_of_machine: true,
+            ..Self::new(what)
+        }
     }
 }
 
@@ -137,7 +152,8 @@ impl ChatTemplate {
     /// Reads a template. The special tokens that it may use are those of `tokenizer`.
     ///
     /// # Errors
-    /// A text that is no template, with the line: [`Error::Template`].
+    /// A text that is no template, with the line: [`Error::Template`]; a machine that has no process or thread to read it:
+    /// [`Error::Settings`].
     pub fn new(source: &str, tokenizer: &Tokenizer, interpreter: Interpreter) -> Result<Self> {
         if source.len() > MAX_SOURCE {
             return Err(Error::Template {

@@ -203,3 +203,14 @@ fn values_that_share_parts_are_not_written_without_end() {
         assert!(told.contains("more steps or memory than"), "{told}");
     }
 }
+
+#[test]
+fn a_machine_that_has_no_process_for_it_is_not_the_templates_fault() {
+    let absent = Interpreter::Apart("/proc/self/absent".into());
+    let refused = ChatTemplate::new("x", &tokenizer(), absent).unwrap_err();
+    assert!(matches!(refused, Error::Settings(_)), "{refused:?}");
+    assert!(
+        refused.to_string().starts_with("chat template: no process"),
+        "{refused}"
+    );
+}

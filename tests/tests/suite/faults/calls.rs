@@ -110,6 +110,49 @@ fn what_cannot_be_read_is_an_error() {
     });
 }
 
+/// The same of programs that only read, or write what is of no use without all of it.
+#[test]
+fn who_only_reads_tells_what_cannot_be_read() {
+    let model = Inputs::get().model();
+    let n_bytes = model.metadata().expect("a file").len();
+    let (model, shard, text) = (
+        model.display().to_string(),
+        Inputs::get().shards()[0].display().to_string(),
+        data("evaluation.txt").display().to_string(),
+    );
+    let (mut fine, mut failed) = (0, 0);
+    for line in [
+        format!("gguf-inspect check {model} --data -q"),
+        format!("gguf-inspect hash {model} -q"),
+        format!("gguf-inspect diff {model} {shard} --data -q"),
+        format!(
+            "gguf-perplexity -m {model} -f {text} -c 64 --chunks 1 -t 2 --no-mmap --kl-divergence-base base"
+        ),
+        format!("gguf-run -m {model} -p text -n 1 -t 2 --no-mmap --prompt-cache cache"),
+        format!("gguf-bench -m {model} -p 8 -n 1 -r 1 --no-bandwidth -t 2 --no-mmap"),
+    ] {
+        let mut random = Random::new(&line);
+        for i in 0..moments(2) {
+            let folder = tempfile::tempdir().expect("a folder");
+            let reads = [From(libc::SYS_pread64, 3, spread(i, &mut random, 4096, n_bytes))];
+            let Some(child) = start(folder.path(), &words(&line), &reads, FAILS) else {
+                return;
+            };
+            let end = end(child);
+            if end.is_fine() {
+                assert!(i > 0, "{line}: did without");
+                fine += 1;
+                continue;
+            }
+            failed += 1;
+            assert!(end.is_error(&[1, 2], &["os error 5"]), "{line}: {end:?}");
+            assert_eq!(files(folder.path()).len(), 0, "{line}: left something");
+        }
+    }
+    Inputs::get().check();
+    eprintln!("cannot be read by those that read: {failed} runs ended with an error, {fine} did without");
+}
+
 /// Writes at the end of a file, of so many bytes or more.
 #[test]
 fn what_cannot_be_written_is_an_error() {
