@@ -41,7 +41,7 @@ pub(crate) struct Spans {
 /// How much of the arrays to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keep {
-    /// Elements of an array, at every level of nesting.
+    /// Elements of an array. Those that are arrays are kept whole.
     pub(crate) n: usize,
     /// A key whose array is kept whole.
     pub(crate) whole: Option<&'static str>,
@@ -76,12 +76,9 @@ pub(crate) fn parse(source: &dyn Source, keep: Keep) -> Result<Parsed> {
     )?;
 
     let mut notes = Notes::default();
-    let metadata = parse_metadata(&mut cursor, n_pairs, keep, &mut notes)?;
+    let (metadata, cut) = parse_metadata(&mut cursor, n_pairs, keep, &mut notes)?;
     let Notes {
-        mut findings,
-        cut,
-        pairs,
-        ..
+        mut findings, pairs, ..
     } = notes;
     let alignment = alignment(source, &metadata, &mut findings)?;
     let start = cursor.pos();
@@ -118,14 +115,11 @@ pub(crate) fn parse(source: &dyn Source, keep: Keep) -> Result<Parsed> {
 /// What is gathered beside the values.
 #[derive(Default)]
 struct Notes {
-    /// Elements to keep of the array that is read.
-    keep: usize,
     /// Arrays inside arrays so far.
     n_inner: u64,
     /// Whether the pair that is read has strings that are not UTF-8, which is said once.
     is_not_utf8: bool,
     findings: Findings,
-    cut: Vec<(String, u64)>,
     /// Where each pair stands.
     pairs: Vec<Range<u64>>,
 }
@@ -176,7 +170,22 @@ fn parse_count(cursor: &mut Cursor<'_>, what: &str, max: u64) -> Result<u64> {
     Ok(n)
 }
 
-fn parse_metadata(cursor: &mut Cursor<'_>, n: u64, keep: Keep, notes: &mut Notes) -> Result<Metadata> {
+/// A key and its value as they stand in the file.
+struct Pair {
+    at: u64,
+    key: String,
+    value: Value,
+    /// Elements of an array that was cut.
+    cut: Option<u64>,
+}
+
+/// The pairs, and the keys whose arrays were cut.
+fn parse_metadata(
+    cursor: &mut Cursor<'_>,
+    n: u64,
+    keep: Keep,
+    notes: &mut Notes,
+) -> Result<(Metadata, Vec<(String, u64)>)> {
     let mut pairs = Vec::new();
     for i in 0..n {
         let at = cursor.pos();
@@ -189,29 +198,29 @@ fn parse_metadata(cursor: &mut Cursor<'_>, n: u64, keep: Keep, notes: &mut Notes
             return Err(cursor.error(type_at, &format!("value type {id} is unknown: expected 0 to 12")));
         };
         notes.is_not_utf8 = false;
-        notes.keep = if keep.whole == Some(&key) {
+        let keep = if keep.whole == Some(&key) {
             usize::MAX
         } else {
             keep.n
         };
-        let value = parse_value(cursor, kind, &key, notes)?;
-        pairs.push((at, key, value));
+        let (value, cut) = parse_value(cursor, kind, &key, keep, notes)?;
+        pairs.push(Pair { at, key, value, cut });
         notes.pairs.push(at..cursor.pos());
     }
     Ok(unique(pairs, &mut notes.findings))
 }
 
 /// Keeps the first of pairs with the same key, and the order; the others are findings.
-fn unique(pairs: Vec<(u64, String, Value)>, findings: &mut Findings) -> Metadata {
+fn unique(pairs: Vec<Pair>, findings: &mut Findings) -> (Metadata, Vec<(String, u64)>) {
     let mut order: Vec<usize> = (0..pairs.len()).collect();
-    order.sort_by_key(|&i| pairs[i].1.as_str());
+    order.sort_by_key(|&i| pairs[i].key.as_str());
     let mut repeated = vec![false; pairs.len()];
     for two in order.windows(2) {
         // The sort is stable: of equal keys the first in the file comes first.
-        repeated[two[1]] = pairs[two[0]].1 == pairs[two[1]].1;
+        repeated[two[1]] = pairs[two[0]].key == pairs[two[1]].key;
     }
-    let mut metadata = Metadata::new();
-    for ((at, key, value), repeated) in pairs.into_iter().zip(repeated) {
+    let (mut metadata, mut all_cut) = (Metadata::new(), Vec::new());
+    for (Pair { at, key, value, cut }, repeated) in pairs.into_iter().zip(repeated) {
         if key.is_empty() || repeated {
             let what = if repeated {
                 "the key appears a second time"
@@ -224,15 +233,23 @@ fn unique(pairs: Vec<(u64, String, Value)>, findings: &mut Findings) -> Metadata
             });
         }
         if !repeated {
+            all_cut.extend(cut.map(|n| (key.clone(), n)));
             metadata.push_new(key, value);
         }
     }
-    metadata
+    (metadata, all_cut)
 }
 
-fn parse_value(cursor: &mut Cursor<'_>, kind: ValueType, key: &str, notes: &mut Notes) -> Result<Value> {
+/// A value, of an array `keep` elements; how many it has, where that is more.
+fn parse_value(
+    cursor: &mut Cursor<'_>,
+    kind: ValueType,
+    key: &str,
+    keep: usize,
+    notes: &mut Notes,
+) -> Result<(Value, Option<u64>)> {
     let part = "value";
-    Ok(match kind {
+    let value = match kind {
         ValueType::U8 => Value::U8(cursor.number(part)?),
         ValueType::I8 => Value::I8(cursor.number(part)?),
         ValueType::U16 => Value::U16(cursor.number(part)?),
@@ -245,8 +262,13 @@ fn parse_value(cursor: &mut Cursor<'_>, kind: ValueType, key: &str, notes: &mut 
         ValueType::F64 => Value::F64(cursor.number(part)?),
         ValueType::Bool => Value::Bool(cursor.number::<u8>(part)? != 0),
         ValueType::String => Value::String(parse_text(cursor, key, &mut notes.findings)?),
-        ValueType::Array => Value::Array(parse_array(cursor, 1, key, notes)?),
-    })
+        ValueType::Array => {
+            let (array, n) = parse_array(cursor, 1, key, keep, notes)?;
+            let cut = (n > array.len() as u64).then_some(n);
+            return Ok((Value::Array(array), cut));
+        }
+    };
+    Ok((value, None))
 }
 
 /// A string value. Some writers cut strings at a number of bytes, inside a character: that is repaired, since
@@ -264,7 +286,14 @@ fn parse_text(cursor: &mut Cursor<'_>, key: &str, findings: &mut Findings) -> Re
     Ok(text.into_owned())
 }
 
-fn parse_array(cursor: &mut Cursor<'_>, depth: usize, key: &str, notes: &mut Notes) -> Result<Array> {
+/// The first `keep` elements of an array; how many it has.
+fn parse_array(
+    cursor: &mut Cursor<'_>,
+    depth: usize,
+    key: &str,
+    keep: usize,
+    notes: &mut Notes,
+) -> Result<(Array, u64)> {
     let at = cursor.pos();
     let id: u32 = cursor.number("element type")?;
     let Some(kind) = ValueType::from_id(id) else {
@@ -285,29 +314,29 @@ fn parse_array(cursor: &mut Cursor<'_>, depth: usize, key: &str, notes: &mut Not
         &format!("an array of {claimed} elements"),
     )?;
     let n = usize::try_from(claimed).expect("at most MAX_ARRAY_LEN");
-    let kept = n.min(notes.keep);
+    let kept = n.min(keep);
     let array = if kind == ValueType::Array {
-        parse_inner(cursor, at, depth, n, key, notes)?
+        check_inner(cursor, at, depth, n, notes)?;
+        let mut arrays = Vec::new();
+        for i in 0..n {
+            // All are parsed; what is kept is kept whole.
+            let keep = if i < kept { usize::MAX } else { 0 };
+            let (array, _) = parse_array(cursor, depth + 1, key, keep, notes)?;
+            if i < kept {
+                arrays.push(array);
+            }
+        }
+        Array::Array(arrays)
     } else {
         let array = parse_elements(cursor, kind, kept, key, notes)?;
         skip_elements(cursor, kind, n - kept)?;
         array
     };
-    if kept < n && depth == 1 {
-        notes.cut.push((key.to_owned(), claimed));
-    }
-    Ok(array)
+    Ok((array, claimed))
 }
 
-/// The next `n` elements, which are arrays. All are parsed, those to keep are kept.
-fn parse_inner(
-    cursor: &mut Cursor<'_>,
-    at: u64,
-    depth: usize,
-    n: usize,
-    key: &str,
-    notes: &mut Notes,
-) -> Result<Array> {
+/// Whether an array, whose length stands at `at`, may have `n` arrays in it.
+fn check_inner(cursor: &Cursor<'_>, at: u64, depth: usize, n: usize, notes: &mut Notes) -> Result<()> {
     notes.n_inner += n as u64;
     if depth >= limits::MAX_NESTING {
         let what = format!("arrays are nested deeper than {} levels", limits::MAX_NESTING);
@@ -321,14 +350,7 @@ fn parse_inner(
         );
         return Err(cursor.error(at, &what));
     }
-    let mut arrays = Vec::new();
-    for i in 0..n {
-        let array = parse_array(cursor, depth + 1, key, notes)?;
-        if i < notes.keep {
-            arrays.push(array);
-        }
-    }
-    Ok(Array::Array(arrays))
+    Ok(())
 }
 
 /// The next `n` elements, which are no arrays.

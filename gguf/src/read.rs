@@ -151,7 +151,8 @@ impl OpenOptions {
         Ok(self.parse(path)?.0)
     }
 
-    /// Opens a model for a look: of each array only the front is kept, `keep` elements of it.
+    /// Opens a model for a look: of each array only the front is kept, `keep` elements of it; those that are arrays
+    /// themselves are kept whole.
     pub fn outline(mut self, path: &Path, keep: usize) -> Result<Outline> {
         self.keep.n = keep;
         let (file, cut) = self.parse(path)?;
@@ -419,7 +420,7 @@ pub struct Outline {
 }
 
 impl Outline {
-    /// Opens a model; of each array the first `keep` elements are kept.
+    /// Opens a model; of each array the first `keep` elements are kept, those that are arrays whole.
     pub fn open(path: &Path, keep: usize) -> Result<Self> {
         OpenOptions::new().outline(path, keep)
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::common::{parse, save, shared, sound};
+use crate::common::{ARRAY, parse, save, shared, sound};
 use gguf::atomic::AtomicFile;
 use gguf::{Array, Error, GgufFile, Layout, Metadata, Outline, Shape, TensorSpec, Value, Writer, validate};
 use gguf_blocks::{TypeId, registry};
@@ -233,6 +233,26 @@ fn an_outline_holds_all_but_long_arrays() {
     assert_eq!(front.to_vec(), all.expect("is there").to_vec()[..5]);
     assert_eq!(outline.cut_len("words"), Some(30_000));
     assert_eq!(outline.cut_len("tokenizer.ggml.tokens"), None);
+}
+
+/// The length of an array in an array stands nowhere but in its elements, so none is left out.
+#[test]
+fn an_outline_holds_arrays_in_arrays_whole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("m.gguf");
+    let inner = |x: u8, n: u8| [&[0; 4][..], &u64::from(n).to_le_bytes(), &vec![x; n.into()]].concat();
+    let arrays = [inner(7, 17), inner(8, 3), inner(9, 5)].concat();
+    let file = sound().array("nested", ARRAY, 3, &arrays);
+    // Of a key that stands there twice the first one counts.
+    save(
+        &path,
+        &file.strings("again", &["a"]).strings("again", &["b"; 9]).build(),
+    );
+    let outline = Outline::open(&path, 2).expect("opens");
+    let front = vec![Array::from(vec![7_u8; 17]), Array::from(vec![8_u8; 3])];
+    assert_eq!(outline.file().metadata.get("nested"), Some(&front.into()));
+    assert_eq!(outline.cut_len("nested"), Some(3));
+    assert_eq!(outline.cut_len("again"), None);
 }
 
 #[test]
