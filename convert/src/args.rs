@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(long)]
     pub download: bool,
     /// Output file, or a folder for a file with the default name [default: the current folder]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, alias = "outfile", value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Type of the matrices: auto (bf16 if the checkpoint has that, else f16), f32, f16, bf16, `q8_0`, `tq1_0` or `tq2_0`;
     /// norms and routers stay f32. Or any file type of gguf-quantize, such as `Q4_K_M`, made in the same pass
@@ -100,5 +100,22 @@ impl<T: clap::Args> clap::FromArgMatches for Given<T> {
     fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::{CommandFactory, Parser};
+
+    use super::Args;
+
+    #[test]
+    fn the_output_has_the_name_of_the_reference_too() {
+        Args::command().debug_assert();
+        assert_eq!(gguf_cli::foreign_clashes(&Args::command()), [""; 0]);
+        let args = Args::try_parse_from(["x", "model", "--outfile", "o.gguf"]).expect("an alias");
+        assert_eq!(args.output.as_deref(), Some(Path::new("o.gguf")));
     }
 }

@@ -21,7 +21,7 @@ use rustix::process::{Resource, getrlimit};
 use tempfile::TempPath;
 
 use crate::digest::Digest;
-use crate::{Error, Result};
+use crate::{Error, Result, split};
 
 pub use inputs::of_checkpoint;
 pub use own::open_own;
@@ -397,11 +397,27 @@ pub fn refuse_link(path: &Path) -> Result<()> {
     }
 }
 
+/// Refuses a name that only a folder can have, which a finished file could not be renamed to.
+pub(crate) fn check_file_name(path: &Path) -> Result<()> {
+    let bytes = path.as_os_str().as_bytes();
+    if path.file_name().is_none() || bytes.ends_with(b"/.") {
+        return Err(refuse(path, "it names a folder: give a file name"));
+    }
+    if bytes.ends_with(b"/") && path.symlink_metadata().is_err() {
+        let why = "it names a folder, which does not exist: create it, or give a file name";
+        return Err(refuse(path, why));
+    }
+    Ok(())
+}
+
 /// Checks what stands under the output's name, and returns the name to write to: that of the file behind a
 /// symbolic link.
 pub(crate) fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result<PathBuf> {
-    if path.file_name().is_none() {
-        return Err(refuse(path, "it names a folder: give a file name"));
+    check_file_name(path)?;
+    if split::is_unfinished(path) {
+        let why = "a merge to it was stopped, and has the only copy of shards that it deleted: go on with \
+                   `gguf-inspect merge --in-place-safe --resume`, or choose another name";
+        return Err(refuse(path, why));
     }
     if path.symlink_metadata().is_err() {
         return Ok(path.to_owned());

@@ -357,11 +357,15 @@ impl GgufFile {
             return Err(Error::malformed(part.path(), 4, what));
         }
         match validate::layout(self).into_iter().find(|f| f.severe) {
-            Some(f) => Err(Error::malformed(
-                self.parts[f.part].path(),
-                f.at.unwrap_or(0),
-                format!("{}: {}; {}", f.object, f.what, f.remedy),
-            )),
+            Some(f) => {
+                let path = self.parts[f.part].path();
+                // The file is named already.
+                let what = match f.object.as_str() {
+                    "file" => format!("{}; {}", f.what, f.remedy),
+                    object => format!("{object}: {}; {}", f.what, f.remedy),
+                };
+                Err(Error::malformed(path, f.at.unwrap_or(0), what))
+            }
             None => Ok(()),
         }
     }

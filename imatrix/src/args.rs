@@ -19,8 +19,8 @@ use crate::statistics::StatsArgs;
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
-    /// Model
-    #[arg(short, long, value_name = "GGUF")]
+    /// Model: a GGUF file, or the folder of a checkpoint, which is converted as it is read
+    #[arg(short, long, value_name = "GGUF or DIR")]
     pub(crate) model: Option<PathBuf>,
     /// Calibration text: a file of UTF-8, at most 1 GiB
     #[arg(short, long, value_name = "TEXT")]
@@ -34,9 +34,9 @@ pub(crate) struct Args {
         default_value = "imatrix.gguf"
     )]
     pub(crate) output: PathBuf,
-    /// Form of the file; `dat` loses the counts of single experts and the plain sums
-    #[arg(long, value_enum, default_value_t = Form::Gguf)]
-    pub(crate) output_format: Form,
+    /// Form of the file, whatever its name; `dat` loses the counts of single experts and the plain sums [default: gguf]
+    #[arg(long, value_enum)]
+    output_format: Option<Form>,
     /// Matrix whose sums are added to those of the run (repeatable); without a text, to those of the others
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(crate) in_file: Vec<PathBuf>,
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, alias = "chunk", value_name = "N", default_value_t = 0)]
     pub(crate) from_chunk: usize,
     /// Write a checkpoint, `OUT.checkpoint`, every N chunks; 0 for none
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, alias = "ofreq", value_name = "N", default_value_t = 10)]
     pub(crate) output_frequency: usize,
     /// Write the matrix so far, `OUT.at_CHUNK`, every N chunks; 0 for never
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -105,6 +105,13 @@ pub(crate) enum Form {
     Dat,
 }
 
+impl Form {
+    /// Whether a file's name says that it is of the legacy form.
+    pub(crate) fn is_legacy_name(path: &Path) -> bool {
+        path.extension().is_some_and(|e| e.eq_ignore_ascii_case("dat"))
+    }
+}
+
 /// Shortest chunk, in tokens: the inputs of shorter ones are not collected by the tools whose numbers these
 /// are compared with.
 const MIN_CTX: usize = 16;
@@ -125,6 +132,23 @@ impl Args {
     /// Whether there is neither a model nor a text, so that files are all there is to work on.
     pub(crate) fn is_merge(&self) -> bool {
         self.model.is_none() && self.file.is_none() && !self.in_file.is_empty()
+    }
+
+    /// The form of the matrix. As in llama.cpp the name does not decide, and one of the legacy form without the option
+    /// is warned of.
+    pub(crate) fn form(&self) -> Form {
+        self.output_format.unwrap_or(Form::Gguf)
+    }
+
+    /// Warns of a name that speaks of another form than the matrix gets, unless the form is asked for.
+    pub(crate) fn warn_of_name(&self) {
+        if self.output_format.is_none() && Form::is_legacy_name(&self.output) && !self.talk.quiet {
+            gguf_cli::warn(&format!(
+                "`{}` gets the GGUF form: `--output-format dat` gives the legacy form, `--output-format gguf` \
+                 silences this",
+                self.output.display()
+            ));
+        }
     }
 
     /// The files of a run.
@@ -156,5 +180,23 @@ impl RunFiles<'_> {
     /// The name that the text goes by in the matrix: without folders.
     pub(crate) fn dataset(&self) -> String {
         base_name(&self.text.to_string_lossy()).to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::Args;
+
+    #[test]
+    fn options_of_llama_cpp_mean_what_they_mean_there() {
+        Args::command().debug_assert();
+        assert_eq!(gguf_cli::foreign_clashes(&Args::command()), [""; 0]);
+        let line = "x -m m -f t --ofreq 5 --chunk 2 --chunks -1 -t -1 --output-file o";
+        let args = Args::try_parse_from(line.split(' ')).unwrap();
+        assert_eq!((args.output_frequency, args.from_chunk), (5, 2));
+        assert_eq!((args.chunks.limit(), args.threads.threads), (None, 0));
+        assert_eq!(args.output.to_str(), Some("o"));
     }
 }

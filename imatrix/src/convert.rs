@@ -1,6 +1,6 @@
 //! `convert IN OUT`: a matrix in the other form, or with a prior for experts that saw few tokens.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, count, say, warn};
 
@@ -28,12 +28,12 @@ pub(crate) struct ConvertArgs {
 
 impl ConvertArgs {
     fn form(&self) -> Form {
-        let is_dat = |path: &Path| path.extension().is_some_and(|e| e.eq_ignore_ascii_case("dat"));
-        self.output_format.unwrap_or(if is_dat(&self.output) {
-            Form::Dat
-        } else {
-            Form::Gguf
-        })
+        self.output_format
+            .unwrap_or(if Form::is_legacy_name(&self.output) {
+                Form::Dat
+            } else {
+                Form::Gguf
+            })
     }
 }
 

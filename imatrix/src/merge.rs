@@ -34,9 +34,10 @@ pub(crate) fn read_all(in_files: &[PathBuf], quiet: bool) -> Result<Imatrix> {
 
 /// Merges files into one.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let (out, form, force) = (args.output.as_path(), args.output_format, args.force.force);
+    let (out, form, force) = (args.output.as_path(), args.form(), args.force.force);
     let inputs: Vec<&Path> = args.in_file.iter().map(PathBuf::as_path).collect();
     drop(gguf::atomic::AtomicFile::create(out, force, &inputs, None)?);
+    args.warn_of_name();
     let imatrix = read_all(&args.in_file, args.talk.quiet)?;
     files::write(&imatrix, out, form, force, &inputs)?;
     let written = Written::new(&imatrix, out, args);

@@ -117,7 +117,7 @@ impl<'a> Output<'a> {
 
     /// Bytes of the output.
     pub(crate) fn n_bytes(&self, model: &Model) -> Result<u64> {
-        let has_means = self.args.output_format == Form::Gguf;
+        let has_means = self.args.form() == Form::Gguf;
         let weights: Vec<Weight<'_>> = collected(model, self.args.process_output)
             .into_iter()
             .map(|w| Weight {
@@ -128,7 +128,7 @@ impl<'a> Output<'a> {
             })
             .collect();
         let dataset = self.files.dataset();
-        match self.args.output_format {
+        match self.args.form() {
             Form::Gguf => gguf_imatrix_format::gguf_bytes(&weights, &[dataset], self.origin.as_ref())
                 .map_err(files::failure),
             Form::Dat => Ok(gguf_imatrix_format::legacy_bytes(&weights, &dataset)),
@@ -175,6 +175,6 @@ impl<'a> Output<'a> {
     }
 
     fn write_to(&self, path: &Path, force: bool, imatrix: &Imatrix) -> Result<()> {
-        files::write(imatrix, path, self.args.output_format, force, &self.inputs)
+        files::write(imatrix, path, self.args.form(), force, &self.inputs)
     }
 }

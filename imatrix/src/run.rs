@@ -40,6 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let output = Output::new(args, files);
         if !args.no_collect {
             output.check(None)?;
+            args.warn_of_name();
         }
         let model = model::open(args, files.model)?;
         let output = output.with_model(&model, origin::of(model.file(), &text)?, loaded)?;

@@ -58,7 +58,7 @@ impl<'a> Written<'a> {
         if self.coverage.has_experts() {
             gguf_cli::say(&self.coverage.table());
         }
-        let lost = files::lost(self.imatrix, self.args.output_format);
+        let lost = files::lost(self.imatrix, self.args.form());
         let lines = self.coverage.warning().into_iter().chain(lost);
         lines.for_each(|line| gguf_cli::warn(&line));
     }

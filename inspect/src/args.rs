@@ -58,3 +58,16 @@ impl Command {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Args;
+
+    #[test]
+    fn options_are_in_order() {
+        Args::command().debug_assert();
+        assert_eq!(gguf_cli::foreign_clashes(&Args::command()), [""; 0]);
+    }
+}

@@ -60,7 +60,13 @@ impl Args {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
+
+    #[test]
+    fn options_are_in_order() {
+        Args::command().debug_assert();
+        assert_eq!(gguf_cli::foreign_clashes(&Args::command()), [""; 0]);
+    }
 
     #[test]
     fn memory_has_two_spellings() {

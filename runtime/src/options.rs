@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::Instant;
 
 use clap::Args;
-use gguf_cli::{AddressSpace, Failure, Progress, Unit, file_name, human_bytes, human_time, say};
+use gguf_cli::{
+    AddressSpace, Failure, Progress, Unit, file_name, human_bytes, human_time, parse_threads, say,
+};
 
 use crate::chunks::{ChunkSettings, Chunks, Evaluator, Wanted};
 use crate::layered::PROGRAM;
@@ -63,17 +65,20 @@ impl PlacementArgs {
 /// The threads of a run: `-t`, `-tb`, and their placement.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct PoolArgs {
-    /// Threads to generate with, and to compute all else with where `--threads-batch` says nothing; 0 takes one for
-    /// each core
+    /// Threads to generate with, and to compute all else with where `--threads-batch` says nothing; 0, or -1, takes one
+    /// for each core
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: usize,
-    /// Threads for prompts and batches; 0 takes as many as generate (short: -tb)
+    /// Threads for prompts and batches; 0, or -1, takes as many as generate (short: -tb)
     #[arg(
         long,
         alias = "tb",
         value_name = "N",
         default_value_t = 0,
-        hide_default_value = true
+        hide_default_value = true,
+        value_parser = parse_threads,
+        allow_negative_numbers = true
     )]
     pub threads_batch: usize,
     #[command(flatten)]
@@ -432,12 +437,29 @@ pub struct ChunkArgs {
     #[command(flatten)]
     #[expect(missing_docs, reason = "described by its own options")]
     pub ubatch: UbatchArgs,
-    /// Chunks to use at most; all if not given
-    #[arg(long, value_name = "N")]
-    pub chunks: Option<usize>,
+    /// Chunks to use at most; all if not given, or for -1
+    #[arg(long, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
+    chunks: Option<usize>,
+}
+
+/// What `--chunks -1`, llama.cpp's default, is among numbers of chunks.
+const ALL_CHUNKS: usize = usize::MAX;
+
+fn parse_limit(text: &str) -> std::result::Result<usize, String> {
+    match text {
+        "-1" => Ok(ALL_CHUNKS),
+        _ => text
+            .parse()
+            .map_err(|_| "expected a number of chunks, or -1 for all".to_owned()),
+    }
 }
 
 impl ChunkArgs {
+    /// Chunks to use at most; `None` for all.
+    pub fn limit(&self) -> Option<usize> {
+        self.chunks.filter(|&n| n != ALL_CHUNKS)
+    }
+
     /// Tokens of a chunk: as given, else the usual number.
     pub fn n_ctx(&self) -> usize {
         self.ctx_size.unwrap_or(N_CTX)
@@ -458,7 +480,7 @@ impl ChunkArgs {
         ChunkSettings {
             n_ctx,
             n_batch: self.batch_size,
-            limit: self.chunks,
+            limit: self.limit(),
         }
     }
 }
@@ -485,6 +507,11 @@ mod tests {
         );
         assert_eq!(parse("x").unwrap().chunks.ubatch.ubatch_size, 512);
         assert!(parse("x --ub").is_err());
+        for (line, limit) in [("x", None), ("x --chunks -1", None), ("x --chunks 7", Some(7))] {
+            assert_eq!(parse(line).unwrap().chunks.limit(), limit, "{line}");
+        }
+        let text = parse("x --chunks -2").unwrap_err().to_string();
+        assert!(text.contains("or -1 for all"), "{text}");
         Line::command().debug_assert();
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use gguf::GgufFile;
 
 use crate::checkpoint::{Checkpoint, N_ROWS, write};
-use crate::{convert, convert_ok, stderr, text};
+use crate::{carried, convert, convert_ok, stderr, text};
 
 #[test]
 fn threads_and_shards_do_not_change_the_output() {
@@ -205,4 +205,15 @@ fn room_for_metadata_is_the_last_key() {
     let mut without = wide.metadata.clone();
     without.remove(gguf::key::PAD);
     assert_eq!(without, plain.metadata);
+}
+
+#[test]
+fn a_vocabulary_alone_is_no_cause_for_a_warning() {
+    let temp = tempfile::tempdir().expect("a folder");
+    let out = temp.path().join("vocabulary.gguf");
+    let run = convert(&[text(&carried()), "--vocab-only", "--outfile", text(&out)]);
+    assert!(run.status.success(), "{}", stderr(&run));
+    assert!(!stderr(&run).contains("no tensors"), "{}", stderr(&run));
+    let file = GgufFile::open(&out).expect("readable");
+    assert!(file.tensors.is_empty() && file.metadata.contains("tokenizer.ggml.tokens"));
 }

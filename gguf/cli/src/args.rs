@@ -9,9 +9,23 @@ use crate::{human_bytes, thread_pool};
 /// `-t`, `--threads`.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct ThreadArgs {
-    /// Threads to compute with; 0 takes as many as the machine offers
+    /// Threads to compute with; 0, or -1, takes as many as the machine offers
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(value_parser = parse_threads, allow_negative_numbers = true)]
     pub threads: usize,
+}
+
+/// A number of threads, 0 for the usual number, which in llama.cpp is -1.
+///
+/// # Errors
+/// Everything else, in words for a clap parser.
+pub fn parse_threads(text: &str) -> Result<usize, String> {
+    match text {
+        "-1" => Ok(0),
+        _ => text
+            .parse()
+            .map_err(|_| "expected a number of threads, or 0 or -1 for the usual number".to_owned()),
+    }
 }
 
 impl ThreadArgs {
@@ -128,7 +142,7 @@ pub struct TalkArgs {
 mod tests {
     use gguf::{Metadata, Value, key};
 
-    use super::{ReserveArgs, parse_decimal_size, parse_reserve, parse_size};
+    use super::{ReserveArgs, parse_decimal_size, parse_reserve, parse_size, parse_threads};
 
     #[test]
     fn sizes_have_binary_units() {
@@ -166,6 +180,19 @@ mod tests {
         assert_eq!(parse_decimal_size("123"), Ok(123));
         for wrong in ["", "M", "-4M", "4.5M", "4X", "0", "99999999999T", "4 M"] {
             assert!(parse_decimal_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_threads_are_those_of_llama_cpp() {
+        for (text, n) in [("-1", 0), ("0", 0), ("12", 12)] {
+            assert_eq!(parse_threads(text), Ok(n), "{text}");
+        }
+        for text in ["-2", "", "two", "1.5"] {
+            assert!(
+                parse_threads(text).is_err_and(|e| e.contains("0 or -1")),
+                "{text}"
+            );
         }
     }
 

@@ -15,7 +15,8 @@
 //! has.
 //!
 //! Options that mean the same everywhere are flattened in: [`ThreadArgs`], [`OutputArgs`], [`TalkArgs`],
-//! [`ReserveArgs`].
+//! [`ReserveArgs`]. Options that people know from llama.cpp and that are not here have their answers in one table
+//! ([`foreign_clashes`] proves that none of them is a program's own).
 //! Each program owns its thread pool ([`thread_pool`]); the global pool of rayon is never used, so that `-t`
 //! holds for everything.
 //!
@@ -26,6 +27,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 mod args;
+mod foreign;
 mod machine;
 mod memory;
 mod pool;
@@ -36,8 +38,12 @@ mod screen;
 mod table;
 mod talk;
 mod text;
+mod words;
 
-pub use args::{OutputArgs, ReserveArgs, TalkArgs, ThreadArgs, parse_decimal_size, parse_size};
+pub use args::{
+    OutputArgs, ReserveArgs, TalkArgs, ThreadArgs, parse_decimal_size, parse_size, parse_threads,
+};
+pub use foreign::foreign_clashes;
 pub use machine::{AddressSpace, THREAD_BYTES, available_memory, room_for_threads};
 pub use memory::Allocator;
 pub use pool::{MAX_THREADS, n_threads, spawn_scoped, thread_pool};

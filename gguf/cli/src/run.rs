@@ -1,41 +1,41 @@
 //! From the command line to the exit code.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
 use crate::screen::printable;
-use crate::talk::say;
-use crate::{Failure, Result};
+use crate::talk::{end_line, not_written, say};
+use crate::{Failure, Result, words};
 
 /// Runs a program: parses `A` from the command line, calls `f`, prints a failure as one line `error: ..` to
 /// stderr and maps it to the exit code. A closed pipe on stdout is success. An unknown level in `GGUF_CPU` is
 /// refused first, whether or not the program computes anything. A mapped file that is shortened meanwhile is a failure
 /// too ([`gguf::fault`]). An option's alias of several letters may stand behind
-/// one dash: `-ub 512`, `-ub512`.
+/// one dash: `-ub 512`, `-ub512`. Options of llama.cpp that the program has not are answered before clap sees them.
 pub fn run<A: clap::Parser>(f: impl FnOnce(A) -> Result<()>) -> ExitCode {
-    prepared(|| execute(long_aliases(&A::command(), std::env::args_os().collect()), f))
+    start(|_, args| args, f)
 }
 
 /// As [`run`], for a program with subcommands that has a usual one: `default` is put in where the command line
 /// names none. Options may stand in front of the subcommand.
 pub fn run_with_default<A: clap::Parser>(default: &str, f: impl FnOnce(A) -> Result<()>) -> ExitCode {
-    prepared(|| {
-        let command = A::command();
-        let args = long_aliases(&command, std::env::args_os().collect());
-        execute(subcommand_first(&command, args, default), f)
-    })
+    start(|command, args| subcommand_first(command, args, default), f)
 }
 
-/// Runs a program whose memory is prepared, or says why that cannot be.
-fn prepared(program: impl FnOnce() -> ExitCode) -> ExitCode {
-    match crate::memory::prepare() {
-        Ok(()) => program(),
-        Err(failure) => {
-            say(&format!("error: {failure}"));
-            ExitCode::from(2)
-        }
+/// Runs a program whose memory is prepared and whose words `arrange` puts in order.
+fn start<A: clap::Parser>(
+    arrange: impl FnOnce(&clap::Command, Vec<OsString>) -> Vec<OsString>,
+    f: impl FnOnce(A) -> Result<()>,
+) -> ExitCode {
+    let command = A::command();
+    let words =
+        crate::memory::prepare().and_then(|()| words::prepared(&command, std::env::args_os().collect()));
+    match words {
+        Ok(words) => execute(arrange(&command, words), f),
+        Err(failure) => end(failure),
     }
 }
 
@@ -44,9 +44,8 @@ fn execute<A: clap::Parser>(args: Vec<OsString>, f: impl FnOnce(A) -> Result<()>
     let args = match A::try_parse_from(args) {
         Ok(args) => args,
         Err(e) if matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            // A closed pipe is all that can go wrong here.
-            drop(e.print());
-            return ExitCode::SUCCESS;
+            let printed = e.print().and_then(|()| io::stdout().flush());
+            return printed.map_or_else(|e| end(not_written(&e)), |()| ExitCode::SUCCESS);
         }
         Err(e) => {
             say(&usage_line(&e.render().to_string()));
@@ -54,12 +53,20 @@ fn execute<A: clap::Parser>(args: Vec<OsString>, f: impl FnOnce(A) -> Result<()>
         }
     };
     let checked = gguf_blocks::Level::asked_for().map_err(|e| Failure::Usage(e.to_string()));
-    let (line, code) = match checked.and_then(|_| f(args)) {
-        Ok(()) | Err(Failure::Closed) => return ExitCode::SUCCESS,
-        Err(Failure::Reported) => return ExitCode::from(1),
-        Err(Failure::Input(line)) => (line, 1),
-        Err(Failure::Usage(line)) => (line, 2),
+    checked
+        .and_then(|_| f(args))
+        .map_or_else(end, |()| ExitCode::SUCCESS)
+}
+
+/// Says why a program stops, on a line of its own, and with which code.
+fn end(failure: Failure) -> ExitCode {
+    let (line, code) = match failure {
+        Failure::Closed => return ExitCode::SUCCESS,
+        Failure::Reported => return ExitCode::from(1),
+        Failure::Input(line) => (line, 1),
+        Failure::Usage(line) => (line, 2),
     };
+    end_line();
     say(&format!("error: {}", one_line(&line)));
     ExitCode::from(code)
 }
@@ -75,37 +82,6 @@ fn one_line(message: &str) -> String {
         Some((end, _)) => format!("{} .. ({} bytes more)", &line[..end], line.len() - end),
         None => line.into_owned(),
     }
-}
-
-/// Options with several letters behind one dash, as llama.cpp has them (`-ub`), which clap alone would read as several
-/// options: an option that has the letters as an alias gets its second dash. Its value may stand right behind it where
-/// it begins with a digit, as behind an option of one letter: `-ub512`.
-fn long_aliases(command: &clap::Command, mut args: Vec<OsString>) -> Vec<OsString> {
-    let commands = || std::iter::once(command).chain(command.get_subcommands());
-    let options = || commands().flat_map(clap::Command::get_arguments);
-    let known = |name: &str, with_value: bool| {
-        options().any(|a| {
-            let is_alias = a.get_all_aliases().is_some_and(|all| all.contains(&name));
-            is_alias && (!with_value || a.get_action().takes_values())
-        })
-    };
-    let ours = args.iter().position(|a| a == "--").unwrap_or(args.len());
-    for arg in args.iter_mut().take(ours).skip(1) {
-        let Some(text) = arg.to_str().and_then(|a| a.strip_prefix('-')) else {
-            continue;
-        };
-        if known(text, false) {
-            *arg = format!("--{text}").into();
-            continue;
-        }
-        let value = text.find(|c: char| c == '=' || c.is_ascii_digit());
-        if let Some((name, value)) = value.and_then(|at| text.split_at_checked(at))
-            && known(name, true)
-        {
-            *arg = format!("--{name}={}", value.strip_prefix('=').unwrap_or(value)).into();
-        }
-    }
-    args
 }
 
 /// clap's message about a wrong command line on one line, without the usage that follows it.
@@ -127,15 +103,16 @@ fn usage_line(message: &str) -> String {
 /// Moves the subcommand to the front of the arguments, or puts `default` there if none is named. The first
 /// argument that is neither an option nor an option's value is the subcommand if it is the name of one.
 fn subcommand_first(command: &clap::Command, mut args: Vec<OsString>, default: &str) -> Vec<OsString> {
+    let own = words::Own::of(command);
     let mut i = 1;
     while let Some(arg) = args.get(i).and_then(|a| a.to_str()) {
-        if matches!(arg, "-h" | "--help" | "-V" | "--version") {
+        if words::asks_for_help(arg) {
             return args;
         }
         if arg == "--" || !arg.starts_with('-') {
             break;
         }
-        i += if takes_next(command, arg) { 2 } else { 1 };
+        i += if own.takes_next(arg) { 2 } else { 1 };
     }
     let named = args.get(i).and_then(|a| a.to_str());
     let name = match named {
@@ -147,27 +124,14 @@ fn subcommand_first(command: &clap::Command, mut args: Vec<OsString>, default: &
     args
 }
 
-/// Whether an option takes the next argument as its value, in any of the subcommands.
-fn takes_next(command: &clap::Command, option: &str) -> bool {
-    let mut options = command.get_subcommands().flat_map(clap::Command::get_arguments);
-    options.any(|a| {
-        let name = option.strip_prefix("--").unwrap_or_default();
-        let alias = a.get_all_aliases().is_some_and(|all| all.contains(&name));
-        let long = alias || a.get_long() == Some(name);
-        let short = a
-            .get_short()
-            .is_some_and(|s| option.strip_prefix('-').is_some_and(|o| o.chars().eq([s])));
-        (long || short) && a.get_action().takes_values()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
 
     use clap::{Parser, Subcommand};
 
-    use super::{long_aliases, subcommand_first, usage_line};
+    use super::{subcommand_first, usage_line};
+    use crate::words;
 
     #[derive(Debug, Parser)]
     struct Cli {
@@ -197,7 +161,8 @@ mod tests {
             .map(Into::into)
             .collect();
         let command = <Cli as clap::CommandFactory>::command();
-        let args = subcommand_first(&command, long_aliases(&command, args), "show");
+        let args = words::prepared(&command, args).expect("no option of llama.cpp");
+        let args = subcommand_first(&command, args, "show");
         Cli::try_parse_from(args).map(|c| c.command)
     }
 

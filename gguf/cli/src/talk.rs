@@ -1,6 +1,7 @@
 //! Data to stdout, talk to stderr.
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
@@ -41,7 +42,7 @@ pub fn write_report(f: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<
 
 /// `kind`: what the bytes are, if they are not to stay as they are.
 fn to_stdout(kind: Option<Kind>, f: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let stdout = io::stdout().lock();
+    let stdout = Stdout(io::stdout().lock());
     let written = match kind {
         None => {
             let mut out = io::BufWriter::with_capacity(BUFFER, stdout);
@@ -54,10 +55,45 @@ fn to_stdout(kind: Option<Kind>, f: impl FnOnce(&mut dyn Write) -> io::Result<()
                 .and_then(Screen::finish)
         }
     };
-    written.map_err(|e| match e.kind() {
+    written.map_err(|e| not_written(&e))
+}
+
+/// What becomes of a write to stdout that failed.
+pub(crate) fn not_written(e: &io::Error) -> Failure {
+    match e.kind() {
         io::ErrorKind::BrokenPipe => Failure::Closed,
         _ => Failure::Usage(format!("cannot write to the standard output: {e}")),
-    })
+    }
+}
+
+/// Whether what was written to stdout ends in the middle of a line.
+static MID_LINE: AtomicBool = AtomicBool::new(false);
+
+/// Stdout, which remembers that.
+struct Stdout(io::StdoutLock<'static>);
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = self.0.write(bytes)?;
+        if let Some(last) = bytes[..n].last() {
+            MID_LINE.store(*last != b'\n', Ordering::Relaxed);
+        }
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Ends the line that stdout is in the middle of, if it is, so that an error does not stand behind data on a terminal
+/// or in a pipe that both go to.
+pub(crate) fn end_line() {
+    if MID_LINE.swap(false, Ordering::Relaxed) {
+        let mut out = io::stdout().lock();
+        // What cannot be written now was said before, or is what is being said.
+        drop(out.write_all(b"\n").and_then(|()| out.flush()));
+    }
 }
 
 /// Bytes that are gathered before a write to stdout.

@@ -16,7 +16,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::journal::Journal;
 use super::{ShardName, plan};
-use crate::atomic::{folder_of, free_bytes, is_at, journal_part, open_own, rename_new, sync_folder};
+use crate::atomic::{
+    check_file_name, check_folder, folder_of, free_bytes, is_at, journal_part, open_own, rename_new,
+    sync_folder,
+};
 use crate::digest::{self, Digest};
 use crate::pairs::Pairs;
 use crate::{Error, GgufFile, OpenOptions, Result, TensorInfo, copy, key, source};
@@ -120,12 +123,11 @@ impl Consume {
             );
             return Err(refuse(out, &why));
         };
+        check_file_name(out)?;
         if out.symlink_metadata().is_ok() {
             return Err(refuse(out, "it exists already: choose another name"));
         }
-        if out.file_name().is_none() || !folder_of(out).is_dir() {
-            return Err(refuse(out, "its folder does not exist: create it"));
-        }
+        check_folder(out, folder_of(out))?;
         refuse_more_metadata(set)?;
         let layout = plan::merged(set)?;
         let data_start = layout.head.len() as u64;
@@ -281,12 +283,14 @@ impl Consume {
                 .map_err(io("write", &part_path))?;
             self.journal.write(&journal_path)?;
         }
+        self.check_name()?;
         on(Step::Started)?;
         let merged = self.check_part(&part_path)?;
         for no in 1..=self.count() {
             self.consume(no, &merged, (&part, &part_path), &journal_path, on)?;
         }
         part.sync_all().map_err(io("write", &part_path))?;
+        self.check_name()?;
         rename_new(&part_path, &self.out)?;
         sync_folder(folder_of(&self.out))?;
         finish(&journal_path, on)
@@ -343,9 +347,21 @@ impl Consume {
             self.journal.write(journal_path)?;
             on(Step::Recorded(no))?;
         }
+        self.check_name()?;
         std::fs::remove_file(&path).map_err(io("remove", &path))?;
         sync_folder(folder_of(&path))?;
         on(Step::Deleted(no))
+    }
+
+    /// Refuses to go on where something else has the merged file's name: nobody should look for the only copy of
+    /// deleted shards under another one.
+    fn check_name(&self) -> Result<()> {
+        if self.out.symlink_metadata().is_err() {
+            return Ok(());
+        }
+        let why = "another file has this name: move it away, then go on with `gguf-inspect merge --in-place-safe \
+                   --resume`";
+        Err(refuse(&self.out, why))
     }
 
     /// Reads a shard's part of the merged file, tensors and padding, and returns its SHA-256.

@@ -129,14 +129,16 @@ pub fn in_folder(path: &Path) -> Result<Cow<'_, Path>> {
     if source::is_url(path) || !path.is_dir() {
         return Ok(path.into());
     }
-    let io = |source| Error::Io {
-        action: "list",
+    let io = |action, source| Error::Io {
+        action,
         path: path.to_owned(),
         source,
     };
+    let list = |source| io("list", source);
+    let choose = |what: String| io("choose a model in", std::io::Error::other(what));
     let mut names: Vec<PathBuf> = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(io)? {
-        let name = entry.map_err(io)?.path();
+    for entry in std::fs::read_dir(path).map_err(list)? {
+        let name = entry.map_err(list)?.path();
         let hidden = name
             .file_name()
             .and_then(|n| n.to_str())
@@ -151,20 +153,20 @@ pub fn in_folder(path: &Path) -> Result<Cow<'_, Path>> {
         (Some(a), Some(b)) => (a.prefix, a.count) == (b.prefix, b.count),
         _ => false,
     });
-    let list = |names: &[PathBuf]| {
+    let front = |names: &[PathBuf]| {
         let names = names.iter().take(4).map(|n| format!("`{}`", n.display()));
         names.collect::<Vec<_>>().join(", ")
     };
     match names.as_slice() {
         [one] => Ok(one.clone().into()),
-        [] => Err(io(std::io::Error::other(
-            "the folder has no GGUF file: name a model, or a folder with one",
-        ))),
-        several => Err(io(std::io::Error::other(format!(
+        [] => Err(choose(
+            "the folder has no GGUF file: name a model, or a folder with one".to_owned(),
+        )),
+        several => Err(choose(format!(
             "the folder has {} models: name one of {}",
             several.len(),
-            list(several)
-        )))),
+            front(several)
+        ))),
     }
 }
 
@@ -173,11 +175,23 @@ pub(crate) fn missing(path: &Path, missing: &[PathBuf]) -> Error {
     let first = missing.iter().take(3).map(|p| format!("`{}`", p.display()));
     let more = if missing.len() > 3 { ", .." } else { "" };
     let what = format!(
-        "the set is not complete, {} of its shards missing: {}{more}; download them into the same folder",
+        "the set is not complete, {} of its shards missing: {}{more}; {}",
         missing.len(),
-        first.collect::<Vec<_>>().join(", ")
+        first.collect::<Vec<_>>().join(", "),
+        remedy(missing)
     );
     Error::malformed(path, 0, what)
+}
+
+/// What to do about shards that are missing: a merge that was stopped has deleted those that it has.
+pub(crate) fn remedy(missing: &[PathBuf]) -> &'static str {
+    match missing.first().and_then(|shard| unfinished_of(shard)) {
+        Some(_) => {
+            "a merge of the set was stopped and has their data: go on with `gguf-inspect merge --in-place-safe \
+             --resume` and a shard that is left"
+        }
+        None => "download them into the same folder",
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Whether the shards of a split set belong together.
 
 use super::{Finding, Findings};
-use crate::split::{ShardName, SplitKeys};
+use crate::split::{self, ShardName, SplitKeys};
 use crate::{GgufFile, key};
 
 const WRONG_NAME: &str = "rename the files, or download the set again";
@@ -10,11 +10,12 @@ const OTHER_SET: &str = "replace the shard by the one of this set";
 /// Compares the shards' keys with their names and with each other.
 pub(super) fn check(file: &GgufFile, findings: &mut Findings) {
     let parts = file.parts();
+    let remedy = split::remedy(file.missing());
     for path in file.missing() {
         findings.push("shards that are missing", || {
             let name = ShardName::parse(path).map_or(0, |n| n.no);
             let what = format!("shard {name} is missing: expected `{}`", path.display());
-            Finding::severe("set", None, what, "download it into the same folder")
+            Finding::severe("set", None, what, remedy)
         });
     }
     for e in file.unreadable() {

@@ -124,6 +124,9 @@ fn places_that_cannot_hold_the_output_are_refused() {
     assert!(text.contains("absent` does not exist"), "{text}");
     assert!(refusal(folder.path(), true, &[], None).contains("it is a folder"));
     assert!(refusal(Path::new(".."), true, &[], None).contains("names a folder"));
+    let text = refusal(&folder.path().join("new/"), false, &[], None);
+    assert!(text.contains("does not exist: create it"), "{text}");
+    assert!(refusal(&folder.path().join("new/."), false, &[], None).contains("names a folder"));
     assert!(refusal(Path::new("/dev/null"), true, &[], None).contains("not a regular file"));
     let dangling = folder.path().join("dangling");
     symlink("absent", &dangling).expect("a link");

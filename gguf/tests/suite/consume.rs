@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::common::{F32, Raw, replace, save};
+use gguf::atomic::AtomicFile;
 use gguf::split::{self, Consume, Limits, Step};
 use gguf::{Error, GgufFile};
 use tempfile::TempDir;
@@ -161,6 +162,54 @@ fn a_part_without_a_journal_is_begun_again_and_strange_files_are_not_written_to(
         .run(&mut |_| Ok(()))
         .expect("merged");
     assert!(std::fs::read(&out).expect("readable") == model());
+}
+
+#[test]
+fn a_name_that_no_file_can_have_is_refused_first() {
+    let (folder, _, shards) = set();
+    let before = files(folder.path());
+    for name in ["new/", "new/.", "absent/out.gguf", "..", &"n".repeat(300)] {
+        let told = start(&folder.path().join(name), &shards)
+            .expect_err(name)
+            .to_string();
+        assert!(told.starts_with("cannot write"), "{told}");
+    }
+    assert_eq!(files(folder.path()), before);
+}
+
+/// Another file gets the output's name while a merge is stopped: no shard goes any more, and it is named what to do.
+#[test]
+fn a_merge_whose_name_was_taken_deletes_nothing() {
+    for stop in [Step::Started, Step::Deleted(2)] {
+        let (folder, out, shards) = set();
+        let stopped_at = start(&out, &shards).expect("a plan").run(&mut |step| {
+            if step == stop { stopped() } else { Ok(()) }
+        });
+        stopped_at.expect_err("stopped");
+        // Whoever writes by the rules is refused.
+        let taken = AtomicFile::create(&out, true, &[], None).expect_err("a merge is unfinished");
+        assert!(taken.to_string().contains("--resume"), "{taken}");
+        let left = GgufFile::open(&shards[shards.len() - 1]);
+        if stop == Step::Started {
+            left.expect("all shards are there");
+        } else {
+            let told = left.expect_err("shards are missing").to_string();
+            assert!(
+                told.contains("a merge of the set") && told.contains("--resume"),
+                "{told}"
+            );
+        }
+        save(&out, b"another file");
+        let before = files(folder.path());
+        let refused = start(&out, &shards).expect("a plan").run(&mut |_| Ok(()));
+        let told = refused.expect_err("the name is taken").to_string();
+        assert!(told.contains("move it away"), "{told}");
+        assert_eq!(files(folder.path()), before);
+        std::fs::remove_file(&out).expect("it is there");
+        let all = start(&out, &shards).expect("a plan").run(&mut |_| Ok(()));
+        all.expect("finished");
+        assert!(std::fs::read(&out).expect("readable") == model());
+    }
 }
 
 #[test]

@@ -215,6 +215,10 @@ fn tensors_beyond_the_end_are_refused_where_they_are_used() {
         ],
     );
     assert_has(&file.require_sound().expect_err("unsound").to_string(), &["wrap"]);
+    let cut = parse(sound().tensor("last", &[1 << 20], F32, 128).build()).expect("opens");
+    let text = cut.require_sound().expect_err("cut").to_string();
+    assert_has(&text, &["test.gguf", ": the file is truncated: needs "]);
+    assert!(!text.contains("file: "), "{text}");
     let first = file.tensor("first").expect("is listed");
     assert_eq!(file.tensor_bytes(first).expect("inside").len(), 48);
     assert_has(

@@ -34,6 +34,13 @@ impl From<Entry> for Sums {
     }
 }
 
+/// Whose plain sums a merge of two gives up, because the other one has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lost {
+    Own,
+    Other,
+}
+
 /// Refuses `other`, of a weight that has `n_sums` sums and `n_counts` counts so far.
 fn check(name: &str, n_sums: usize, n_counts: usize, other: &Entry) -> Result<()> {
     let (sums, counts) = (other.sums.len(), other.counts.len());
@@ -58,8 +65,8 @@ impl Sums {
         }
     }
 
-    /// Adds sums that fit. Returns whether plain sums were given up.
-    fn add(&mut self, mut other: Self, is_experts: bool) -> bool {
+    /// Adds sums that fit. Returns whether plain sums were given up, and whose.
+    fn add(&mut self, mut other: Self, is_experts: bool) -> Option<Lost> {
         if self.counts.len() != other.counts.len() {
             let all_equal = |c: &[u64]| c.iter().all(|n| *n == c[0]);
             if !is_experts && all_equal(&self.counts) && all_equal(&other.counts) {
@@ -79,7 +86,11 @@ impl Sums {
         for (a, b) in self.counts.iter_mut().zip(&other.counts) {
             *a = a.saturating_add(*b);
         }
-        let lost = self.values.is_empty() != other.values.is_empty();
+        let lost = match (self.values.is_empty(), other.values.is_empty()) {
+            (false, true) => Some(Lost::Own),
+            (true, false) => Some(Lost::Other),
+            _ => None,
+        };
         if self.values.len() == other.values.len() {
             for (a, b) in self.values.iter_mut().zip(&other.values) {
                 *a += b;
@@ -123,7 +134,7 @@ impl Merger {
         }
         let mut notes = Vec::new();
         let scale = self.unify(other.chunk_size.max(1), &mut notes);
-        let (mut lost, mut fresh) = (0, 0);
+        let (mut lost_own, mut lost_other, mut fresh) = (0, 0, 0);
         let before = self.sums.len();
         for (name, entry) in other.entries {
             let mut sums = Sums::from(entry);
@@ -132,7 +143,11 @@ impl Merger {
             }
             let is_experts = is_experts(&name);
             if let Some(all) = self.sums.get_mut(&name) {
-                lost += usize::from(all.add(sums, is_experts));
+                match all.add(sums, is_experts) {
+                    Some(Lost::Own) => lost_own += 1,
+                    Some(Lost::Other) => lost_other += 1,
+                    None => {}
+                }
             } else {
                 fresh += 1;
                 self.sums.insert(name, sums);
@@ -144,9 +159,15 @@ impl Merger {
                 before + fresh
             ));
         }
-        if lost > 0 {
+        if lost_own > 0 {
             notes.push(format!(
-                "the plain sums of {lost} of {} weights are dropped, since not all matrices have them",
+                "there are no plain sums of {lost_own} of {} weights here: those of the matrices before are dropped",
+                before + fresh
+            ));
+        }
+        if lost_other > 0 {
+            notes.push(format!(
+                "the plain sums of {lost_other} of {} weights are dropped: the matrices before have none",
                 before + fresh
             ));
         }
@@ -298,8 +319,16 @@ mod tests {
             notes[0].contains("8 tokens each") && notes[1].contains("plain sums of 1 of 1"),
             "{notes:?}"
         );
+        assert!(
+            notes[1].ends_with("those of the matrices before are dropped"),
+            "{notes:?}"
+        );
         let mut b = old;
-        b.merge(new).unwrap();
+        let notes = b.merge(new).unwrap();
+        assert_eq!(
+            notes[1],
+            "the plain sums of 1 of 1 weights are dropped: the matrices before have none"
+        );
         assert_eq!(a.entries, b.entries);
         let e = &a.entries[EXPERTS];
         assert_eq!(

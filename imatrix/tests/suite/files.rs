@@ -113,6 +113,9 @@ fn merging_twice_the_same_doubles_it_and_the_result_is_sound() {
         talk.contains("taken for 256 tokens each") && talk.contains("plain sums of 24"),
         "{talk}"
     );
+    let (_, talk) = f.succeeds("--in-file GGUF --in-file DAT -o @newer.gguf");
+    let what = "imatrix.dat`: there are no plain sums of 24 of 24 weights here";
+    assert!(talk.contains(what), "{talk}");
     f.succeeds("--in-file GGUF --in-file DAT -o @new.gguf --quiet");
     assert_eq!(f.matrix("old.gguf").entries, f.matrix("new.gguf").entries);
 
@@ -131,6 +134,21 @@ fn merging_twice_the_same_doubles_it_and_the_result_is_sound() {
         "other`: weight `blk.0.ffn_up_exps.weight`: expected 2048 sums",
     );
     f.refuses("", 2, "expected `-m MODEL -f TEXT`, or `--in-file FILE`");
+}
+
+#[test]
+fn a_name_of_the_legacy_form_does_not_choose_it() {
+    let f = Folder::new();
+    let is_gguf = |name: &str| std::fs::read(f.path(name)).unwrap().starts_with(b"GGUF");
+    let (_, talk) = f.succeeds("--in-file GGUF -o @a.dat");
+    let what = "a.dat` gets the GGUF form: `--output-format dat` gives the legacy form";
+    assert!(is_gguf("a.dat") && talk.contains(what), "{talk}");
+    let (_, talk) = f.succeeds("--in-file GGUF -o @b.dat --output-format gguf");
+    assert!(is_gguf("b.dat") && !talk.contains("the GGUF form"), "{talk}");
+    let (_, talk) = f.succeeds("--in-file GGUF -o @c.dat --output-format dat");
+    assert!(!is_gguf("c.dat") && !talk.contains("the GGUF form"), "{talk}");
+    let (_, talk) = f.succeeds("--in-file GGUF -o @d.dat --quiet");
+    assert_eq!(talk, "");
 }
 
 /// A matrix that says what it was made of.

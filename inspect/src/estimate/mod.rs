@@ -16,7 +16,7 @@ mod tests;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use gguf::{OpenOptions, Outline, key};
+use gguf::{GgufFile, OpenOptions, Outline, key};
 use gguf_blocks::{Format, registry};
 use gguf_cli::{Failure, Result, count, in_file, print_json, write_report};
 use gguf_models::Attributes;
@@ -173,12 +173,29 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let keep = MAX_LAYERS as usize;
     let outline = OpenOptions::new().incomplete().outline(&args.file, keep);
     let outline = outline.map_err(in_file(&args.file))?;
+    require_model(outline.file())?;
     let estimate = Estimate::of(&outline, args)?;
     if args.json {
         print_json(&estimate)
     } else {
         write_report(|out| text::write(out, &estimate))
     }
+}
+
+/// Refuses files that hold what is made for a model: nothing runs them alone.
+fn require_model(file: &GgufFile) -> Result<()> {
+    let (what, see) = match file.metadata.string(key::TYPE).ok().flatten() {
+        Some("imatrix") => (
+            "an importance matrix",
+            "; `gguf-imatrix stats` shows what it holds",
+        ),
+        Some("adapter") => ("an adapter", ""),
+        _ => return Ok(()),
+    };
+    let path = file.path().display();
+    Err(Failure::Input(format!(
+        "`{path}`: expected a model, found {what}{see}"
+    )))
 }
 
 impl Estimate {

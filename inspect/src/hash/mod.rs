@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use gguf::GgufFile;
 use gguf::atomic::AtomicFile;
-use gguf_cli::{OutputArgs, Result, TalkArgs, ThreadArgs, print_json, read_text, write_data};
+use gguf_cli::{
+    OutputArgs, Result, TalkArgs, ThreadArgs, count, print_json, printable, read_text, say, write_data,
+};
 
 use self::manifest::Manifest;
 
@@ -57,6 +59,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             source,
         })?;
         out.commit()?;
+        if !args.talk.quiet {
+            say(&format!(
+                "wrote `{}`: digests of {}, {} and {}",
+                printable(&path.display().to_string()),
+                count(manifest.files.len() as u64, "file"),
+                count(manifest.metadata.len() as u64, "metadata value"),
+                count(manifest.tensors.len() as u64, "tensor")
+            ));
+        }
     }
     match (args.json, &args.output) {
         (true, _) => print_json(&manifest),

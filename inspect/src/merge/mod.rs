@@ -9,7 +9,7 @@ use gguf::atomic::AtomicFile;
 use gguf::split::{self, ShardName};
 use gguf::{GgufFile, Part, validate};
 use gguf_cli::{
-    Failure, OutputArgs, Progress, Result, TalkArgs, Unit, human_bytes, print_json, warn, write_report,
+    Failure, OutputArgs, Progress, Result, TalkArgs, Unit, count, human_bytes, print_json, warn, write_report,
 };
 use serde::Serialize;
 
@@ -31,13 +31,13 @@ pub(crate) struct Args {
     /// Needs free space for the largest shard only. Each shard is copied into a part file beside the output, flushed,
     /// read again and compared by SHA-256, recorded in a journal, and then DELETED. Stopped at any moment, the
     /// same command goes on where it was; nothing is lost. When it is done, the output is all that is left.
-    #[arg(long, alias = "in_place_safe", conflicts_with = "force")]
+    #[arg(long, conflicts_with = "force")]
     in_place_safe: bool,
     /// With --in-place-safe: only go on with a merge that was stopped
     #[arg(long, requires = "in_place_safe")]
     resume: bool,
     /// Show the plan and write nothing
-    #[arg(long, alias = "dry_run")]
+    #[arg(long)]
     dry_run: bool,
     /// Write JSON
     #[arg(long)]
@@ -96,11 +96,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn finish(report: &Report, args: &Args, progress: Progress) -> Result<()> {
     let line = format!(
-        "{} `{}`: {} shards, {} tensors, {} bytes ({})",
+        "{} `{}`: {}, {}, {} bytes ({})",
         if report.written { "wrote" } else { "would write" },
         report.output,
-        report.shards.len(),
-        report.tensors,
+        count(report.shards.len() as u64, "shard"),
+        count(report.tensors as u64, "tensor"),
         report.bytes,
         human_bytes(report.bytes)
     );

@@ -1,7 +1,8 @@
 //! What the other layout has: keys, tensors, shapes.
 
-use gguf::{Error, GgufFile, Metadata, Result, Shape, TensorInfo, TensorSpec, Value, key};
+use gguf::{GgufFile, Metadata, Shape, TensorInfo, TensorSpec, Value, key};
 use gguf_blocks::registry;
+use gguf_cli::{Failure, Result, in_file};
 
 use super::To;
 
@@ -38,12 +39,9 @@ pub(super) enum Source<'a> {
     Values(&'a TensorInfo),
 }
 
-fn wrong(object: impl Into<Box<str>>, expected: impl Into<Box<str>>, found: impl Into<Box<str>>) -> Error {
-    Error::Key {
-        key: object.into(),
-        expected: expected.into(),
-        found: found.into(),
-    }
+fn wrong(file: &GgufFile, object: &str, expected: &str, found: &str) -> Failure {
+    let file = file.path().display();
+    Failure::Input(format!("`{file}`: {object}: expected {expected}, found {found}"))
 }
 
 impl Mla {
@@ -53,23 +51,32 @@ impl Mla {
     /// A model without latent attention, or with the layout that is asked for.
     pub(super) fn of(file: &GgufFile, to: To) -> Result<Self> {
         let metadata = &file.metadata;
-        let arch = metadata.string(key::ARCHITECTURE)?.unwrap_or_default().to_owned();
+        let arch = metadata.string(key::ARCHITECTURE).map_err(in_file(file.path()))?;
+        let arch = arch.unwrap_or_default().to_owned();
+        let object = |name: &str| format!("metadata key `{arch}.{name}`");
         let get = |name: &str| -> Result<u64> {
-            let name = format!("{arch}.{name}");
-            let value = metadata.uint(&name)?;
+            let value = metadata.uint(&format!("{arch}.{name}"));
+            let value = value.map_err(in_file(file.path()))?;
             let sound = value.filter(|v| (1..1 << 24).contains(v));
             sound.ok_or_else(|| {
                 let found = value.map_or("nothing".to_owned(), |v| v.to_string());
-                wrong(name, "a size, as models with latent attention have it", found)
+                let expected = "a size, as models with latent attention have it";
+                wrong(file, &object(name), expected, &found)
             })
         };
         let rank = get("attention.kv_lora_rank")?;
         let rope = get("rope.dimension_count")?;
         let is_split = metadata.contains(&format!("{arch}.attention.key_length_mla"));
         if is_split == (to == To::KB) {
-            let (has, key) = if is_split { (K_B, "kv_b") } else { (KV_B, "k_b") };
-            let found = format!("that of `{has}` already: the other one is `--to {key}`");
-            return Err(wrong("layout of the attention", "the other one", found));
+            let (has, is, other) = if is_split {
+                (K_B, "k_b", "kv_b")
+            } else {
+                (KV_B, "kv_b", "k_b")
+            };
+            return Err(Failure::Input(format!(
+                "`{}` is in the layout `{is}` (`{has}`) already: there is nothing to do; `--to {other}` gives the other one",
+                file.path().display()
+            )));
         }
         let suffix = if is_split { "_mla" } else { "" };
         let key_name = format!("attention.key_length{suffix}");
@@ -79,11 +86,8 @@ impl Mla {
             n_head: get("attention.head_count")?,
             rank,
             nope: key_length.checked_sub(rope).filter(|n| *n > 0).ok_or_else(|| {
-                wrong(
-                    format!("{arch}.{key_name}"),
-                    format!("more than the {rope} rotated elements"),
-                    key_length.to_string(),
-                )
+                let expected = format!("more than the {rope} rotated elements");
+                wrong(file, &object(&key_name), &expected, &key_length.to_string())
             })?,
             rope,
             value: get(&format!("attention.value_length{suffix}"))?,
@@ -150,21 +154,18 @@ impl Mla {
                 |stem: &str, dims: &[u64]| TensorSpec::new(format!("{front}{stem}"), shape(dims), t.type_id);
             match (self.to, stem) {
                 (To::KB, KV_B) => {
-                    require(t, &self.kv_dims())?;
+                    require(file, t, &self.kv_dims())?;
                     add(spec(K_B, &self.k_dims()), Source::Keys(t));
                     add(spec(V_B, &self.v_dims()), Source::Values(t));
                 }
                 (To::KvB, K_B) => {
                     let v = beside(file, t, &format!("{front}{V_B}"))?;
-                    require(t, &self.k_dims())?;
-                    require(v, &self.v_dims())?;
+                    require(file, t, &self.k_dims())?;
+                    require(file, v, &self.v_dims())?;
                     if v.type_id != t.type_id {
                         let expected = format!("{}, as `{}`", t.type_name(), t.name);
-                        return Err(wrong(
-                            format!("type of tensor `{}`", v.name),
-                            expected,
-                            v.type_name(),
-                        ));
+                        let object = format!("type of tensor `{}`", v.name);
+                        return Err(wrong(file, &object, &expected, &v.type_name()));
                     }
                     add(spec(KV_B, &self.kv_dims()), Source::Joined { k: t, v });
                 }
@@ -195,11 +196,8 @@ impl Mla {
 fn beside<'a>(file: &'a GgufFile, t: &TensorInfo, name: &str) -> Result<&'a TensorInfo> {
     let found = file.tensor(name);
     found.ok_or_else(|| {
-        wrong(
-            format!("tensor `{}`", t.name),
-            format!("`{name}` beside it"),
-            "none",
-        )
+        let object = format!("tensor `{}`", t.name);
+        wrong(file, &object, &format!("`{name}` beside it"), "none")
     })
 }
 
@@ -208,19 +206,16 @@ fn shape(dims: &[u64]) -> Shape {
 }
 
 /// Refuses a tensor of another shape, and one whose elements are not apart.
-fn require(t: &TensorInfo, dims: &[u64]) -> Result<()> {
+fn require(file: &GgufFile, t: &TensorInfo, dims: &[u64]) -> Result<()> {
     let object = |of: &str| format!("{of} of tensor `{}`", t.name);
     if t.shape != shape(dims) {
-        return Err(wrong(
-            object("shape"),
-            shape(dims).to_string(),
-            t.shape.to_string(),
-        ));
+        let (expected, found) = (shape(dims).to_string(), t.shape.to_string());
+        return Err(wrong(file, &object("shape"), &expected, &found));
     }
     if registry::by_id(t.type_id).is_none_or(|f| f.geometry.block_elems != 1) {
         let expected =
             "F32, F16 or BF16, as blocks cannot be rearranged: give the model from before quantization";
-        return Err(wrong(object("type"), expected, t.type_name()));
+        return Err(wrong(file, &object("type"), expected, &t.type_name()));
     }
     Ok(())
 }

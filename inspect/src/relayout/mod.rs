@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use gguf::atomic::AtomicFile;
 use gguf::{GgufFile, Layout, Part, Writer};
-use gguf_cli::{OutputArgs, Progress, Result, TalkArgs, Unit, human_bytes, in_file, print_json};
+use gguf_cli::{OutputArgs, Progress, Result, TalkArgs, Unit, count, human_bytes, print_json};
 use serde::Serialize;
 
 use layout::{Mla, Source};
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     to: To,
     /// Show what would be written
-    #[arg(long, alias = "dry_run")]
+    #[arg(long)]
     dry_run: bool,
     /// Write JSON
     #[arg(long)]
@@ -67,9 +67,9 @@ struct Report {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let file = GgufFile::open(&args.input)?;
     file.require_sound()?;
-    let mla = Mla::of(&file, args.to).map_err(in_file(file.path()))?;
+    let mla = Mla::of(&file, args.to)?;
     let metadata = mla.metadata(&file.metadata);
-    let (specs, sources) = mla.tensors(&file).map_err(in_file(file.path()))?;
+    let (specs, sources) = mla.tensors(&file)?;
     let layout = Layout::plan(&metadata, specs)?;
     let inputs: Vec<&Path> = file.parts().iter().map(Part::path).collect();
     if args.dry_run {
@@ -102,11 +102,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         written: !args.dry_run,
     };
     gguf_cli::say(&format!(
-        "{} `{}`: {} of {} tensors rearranged, {} bytes ({})",
+        "{} `{}`: {} of {} rearranged, {} bytes ({})",
         if args.dry_run { "would write" } else { "wrote" },
         report.output,
         report.rearranged,
-        report.tensors,
+        count(report.tensors as u64, "tensor"),
         report.bytes,
         human_bytes(report.bytes)
     ));

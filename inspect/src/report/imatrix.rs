@@ -1,8 +1,42 @@
 //! What an importance matrix says of each tensor.
 
+use std::path::Path;
+
+use gguf::{GgufFile, short};
+use gguf_cli::{Failure, Result};
 use gguf_imatrix_format::{Entry, Imatrix};
 
 use super::model::{Cell, Grid};
+
+/// Refuses a matrix of another model: one without a column for each of a tensor, or without any tensor of the model.
+pub(super) fn check(matrix: &Imatrix, path: &Path, model: &GgufFile) -> Result<()> {
+    let refuse = |what: String| {
+        Err(Failure::Input(format!(
+            "`{}` is the importance matrix of another model than `{}`: {what}",
+            path.display(),
+            model.path().display()
+        )))
+    };
+    let mut found = false;
+    for (name, entry) in &matrix.entries {
+        let Some(tensor) = model.tensor(name) else {
+            continue;
+        };
+        found = true;
+        let n_cols = tensor.shape.n_cols();
+        if !(entry.sums.len() as u64).is_multiple_of(n_cols.max(1)) {
+            return refuse(format!(
+                "tensor `{}`: expected a multiple of {n_cols} columns, found {}",
+                short(name),
+                entry.sums.len()
+            ));
+        }
+    }
+    if found || matrix.entries.is_empty() {
+        return Ok(());
+    }
+    refuse("it has none of its tensors".to_owned())
+}
 
 /// Tokens that reached each tensor; of a stack of experts the share of experts that any token reached.
 pub(super) fn coverage(matrix: &Imatrix) -> Grid {

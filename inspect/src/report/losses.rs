@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use gguf::{GgufFile, TensorInfo, short};
 use gguf_cli::{Failure, Result, read_text};
 use serde::Deserialize;
 
@@ -34,8 +35,8 @@ struct Tensor {
 pub(super) struct Losses(Vec<Tensor>);
 
 impl Losses {
-    /// Reads the losses of the output of a file type; a file about one output is about the model at hand.
-    pub(super) fn read(path: &Path, file_type: Option<&str>) -> Result<Self> {
+    /// Reads the losses of the output that `model` is: of several the one of its file type.
+    pub(super) fn read(path: &Path, model: &GgufFile, file_type: Option<&str>) -> Result<Self> {
         let refuse = |what: String| Failure::Input(format!("`{}`: {what}", path.display()));
         let written: Written = serde_json::from_str(&read_text(path)?).map_err(|e| {
             refuse(format!(
@@ -46,13 +47,25 @@ impl Losses {
         if outputs.len() > 1 {
             outputs.retain(|o| Some(o.file_type.as_str()) == file_type);
         }
-        match outputs.pop() {
-            Some(output) => Ok(Self(output.tensors)),
-            None => Err(refuse(format!(
+        let Some(Output { tensors, .. }) = outputs.pop() else {
+            return Err(refuse(format!(
                 "expected errors of an output of file type `{}`, found none",
                 file_type.unwrap_or("unknown")
-            ))),
+            )));
+        };
+        for loss in &tensors {
+            let found = model.tensor(&loss.name).map(TensorInfo::type_name);
+            if found.as_ref() != Some(&loss.type_name) {
+                return Err(refuse(format!(
+                    "these are errors of another model: expected tensor `{}` of type {}, found {} in `{}`",
+                    short(&loss.name),
+                    short(&loss.type_name),
+                    found.as_deref().unwrap_or("no such tensor"),
+                    model.path().display()
+                )));
+            }
         }
+        Ok(Self(tensors))
     }
 
     /// Weighted errors of the tensors inside layers, as roots: shares of the weights' root mean square.

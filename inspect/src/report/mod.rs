@@ -13,9 +13,10 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use gguf::atomic::AtomicFile;
 use gguf::{GgufFile, OpenOptions};
-use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs};
+use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, ThreadArgs, printable, say};
 use gguf_imatrix_format::Imatrix;
 
+use crate::diff::error::{self, Compared};
 use crate::show::Summary;
 use losses::Losses;
 
@@ -54,40 +55,56 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let file = OpenOptions::new().incomplete().open(&args.file)?;
     let matrix = args.imatrix.as_ref().map(|path| Imatrix::read(path)).transpose();
     let matrix = matrix.map_err(|e| Failure::Input(e.to_string()))?;
+    if let (Some(matrix), Some(path)) = (&matrix, &args.imatrix) {
+        imatrix::check(matrix, path, &file)?;
+    }
     let base = args
         .compare
         .as_ref()
         .map(|path| GgufFile::open(path))
         .transpose()?;
-    let errors = match &base {
-        Some(base) => {
-            file.require_sound()?;
-            base.require_sound()?;
-            let pairs = base
-                .tensors
-                .iter()
-                .filter_map(|a| Some((a, file.tensor(&a.name)?)));
-            let pairs: Vec<_> = pairs.filter(|(a, b)| a.shape == b.shape).collect();
-            crate::diff::error::compute(base, &file, &pairs, &args.threads.pool()?, args.talk.quiet)?
-        }
-        None => Vec::new(),
-    };
+    let errors = base.as_ref().map(|base| compare(base, &file, args)).transpose()?;
     let summary = Summary::of(&file);
     let losses = args.errors.as_ref();
     let losses = losses
-        .map(|path| Losses::read(path, summary.file_type.as_deref()))
+        .map(|path| Losses::read(path, &file, summary.file_type.as_deref()))
         .transpose()?;
     let page = page::page(
         &file,
         &summary,
         &page::Extras {
             matrix: matrix.as_ref(),
-            compared: base.as_ref().map(|_| errors.as_slice()),
+            compared: errors.as_deref(),
             losses: losses.as_ref(),
         },
     );
     out.write_all(page.as_bytes())
         .map_err(|e| gguf::Error::from_write(e, &args.output))?;
     out.commit()?;
+    if !args.talk.quiet {
+        say(&format!(
+            "wrote `{}`",
+            printable(&args.output.display().to_string())
+        ));
+    }
     Ok(())
+}
+
+/// The errors of the tensors that two models have in common.
+fn compare<'a>(base: &'a GgufFile, file: &'a GgufFile, args: &Args) -> Result<Vec<Compared<'a>>> {
+    file.require_sound()?;
+    base.require_sound()?;
+    let pairs = base
+        .tensors
+        .iter()
+        .filter_map(|a| Some((a, file.tensor(&a.name)?)));
+    let pairs: Vec<_> = pairs.filter(|(a, b)| a.shape == b.shape).collect();
+    if pairs.is_empty() {
+        return Err(Failure::Input(format!(
+            "`{}` and `{}` have no tensor of the same name and shape: there is nothing to compare",
+            base.path().display(),
+            file.path().display()
+        )));
+    }
+    error::compute(base, file, &pairs, &args.threads.pool()?, args.talk.quiet)
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use gguf::atomic::AtomicFile;
 use gguf::edit::{self, Change, Plan, Room};
 use gguf::validate::{self, Finding};
 use gguf::{GgufFile, OpenOptions, key};
@@ -60,7 +61,9 @@ impl Job<'_> {
             ));
         }
         let report = Report::of(self, &outline, &changes, &plan);
-        if !self.args.dry_run {
+        if self.args.dry_run {
+            self.check_output(&plan)?;
+        } else {
             self.apply(&plan)?;
         }
         if self.args.json {
@@ -74,6 +77,20 @@ impl Job<'_> {
         for note in notes {
             progress.note(&format!("notice: {note}"));
         }
+    }
+
+    /// Refuses a copy that could not be written.
+    fn check_output(&self, plan: &Plan) -> Result<()> {
+        let Some(out) = &self.args.output else {
+            return Ok(());
+        };
+        let inputs = [&self.inputs[..], &[self.file]].concat();
+        let outputs = [(out.clone(), plan.copy_bytes())];
+        Ok(AtomicFile::check_all(
+            &outputs,
+            self.args.existing.force,
+            &inputs,
+        )?)
     }
 
     fn apply(&self, plan: &Plan) -> Result<()> {

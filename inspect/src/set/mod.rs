@@ -7,6 +7,7 @@ mod report;
 pub(crate) mod unset;
 mod value;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
@@ -24,7 +25,7 @@ pub(crate) struct EditArgs {
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// Show what would change, in place or by a copy, and write nothing
-    #[arg(long, alias = "dry_run")]
+    #[arg(long)]
     dry_run: bool,
     /// Write JSON
     #[arg(long)]
@@ -41,12 +42,18 @@ pub(crate) struct EditArgs {
 }
 
 impl EditArgs {
-    fn job<'a>(&'a self, file: &'a Path) -> Job<'a> {
-        Job {
+    fn job<'a>(&'a self, file: &'a Path) -> Result<Job<'a>> {
+        if gguf::source::is_url(file) {
+            return Err(Failure::Usage(format!(
+                "`{}`: a file on a server cannot be edited; download it first",
+                file.display()
+            )));
+        }
+        Ok(Job {
             file,
             args: self,
             inputs: Vec::new(),
-        }
+        })
     }
 
     fn room(&self) -> Room {
@@ -73,10 +80,10 @@ pub(crate) struct Args {
     #[arg(long = "type", value_name = "TYPE", value_parser = Type::parse)]
     value_type: Option<Type>,
     /// The values are JSON: text in quotes, numbers, true and false, arrays
-    #[arg(long, alias = "json_value")]
+    #[arg(long)]
     json_value: bool,
     /// A key and a file with its value, for instance a chat template; repeatable
-    #[arg(long, value_name = "KEY=PATH", alias = "from_file")]
+    #[arg(long, value_name = "KEY=PATH")]
     from_file: Vec<String>,
     #[command(flatten)]
     edit: EditArgs,
@@ -93,9 +100,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         given.push((key, kind, read_text(Path::new(path))?));
         inputs.push(Path::new(path));
     }
+    let mut keys = HashSet::new();
+    if let Some((key, ..)) = given.iter().find(|(key, ..)| !keys.insert(key)) {
+        return Err(Failure::Usage(format!(
+            "key `{key}` is given twice; leave one of its values out"
+        )));
+    }
     let job = Job {
         inputs,
-        ..args.edit.job(&args.file)
+        ..args.edit.job(&args.file)?
     };
     job.run(|file, notes| {
         let mut changes = Vec::new();

@@ -25,5 +25,5 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         from: args.old.clone(),
         to: args.new.clone(),
     };
-    args.edit.job(&args.file).run(|_, _| Ok(vec![change]))
+    args.edit.job(&args.file)?.run(|_, _| Ok(vec![change]))
 }

@@ -21,5 +21,5 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let changes = args.keys.iter().cloned().map(Change::Unset).collect();
-    args.edit.job(&args.file).run(|_, _| Ok(changes))
+    args.edit.job(&args.file)?.run(|_, _| Ok(changes))
 }

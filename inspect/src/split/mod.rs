@@ -6,8 +6,8 @@ use gguf::atomic::AtomicFile;
 use gguf::split::{self, Limits, Shard, ShardName};
 use gguf::{GgufFile, Part, limits};
 use gguf_cli::{
-    Failure, OutputArgs, Progress, Result, TalkArgs, Unit, human_bytes, parse_decimal_size, print_json,
-    table, write_report,
+    Failure, OutputArgs, Progress, Result, TalkArgs, Unit, count, human_bytes, parse_decimal_size,
+    print_json, table, write_report,
 };
 use serde::Serialize;
 
@@ -22,16 +22,16 @@ pub(crate) struct Args {
     output: PathBuf,
     /// Most bytes of tensor data in a shard: 4M, 2G (decimal units, as in llama.cpp)
     #[arg(long, value_name = "SIZE", value_parser = parse_decimal_size, conflicts_with = "max_tensors")]
-    #[arg(aliases = ["max_size", "split-max-size", "split_max_size"])]
+    #[arg(alias = "split-max-size")]
     max_size: Option<u64>,
     /// Most tensors in a shard; 128 if there is no limit
-    #[arg(long, value_name = "N", aliases = ["max_tensors", "split-max-tensors", "split_max_tensors"])]
+    #[arg(long, value_name = "N", alias = "split-max-tensors")]
     max_tensors: Option<u64>,
     /// Put the metadata alone into the first shard
-    #[arg(long, alias = "no_tensor_first_split")]
+    #[arg(long)]
     no_tensor_first_split: bool,
     /// Show the plan and write nothing
-    #[arg(long, alias = "dry_run")]
+    #[arg(long)]
     dry_run: bool,
     /// Write JSON
     #[arg(long)]
@@ -123,10 +123,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         })?;
     }
     progress.note(&format!(
-        "{} {} shards, {} tensors, {} bytes ({})",
+        "{} {}, {}, {} bytes ({})",
         if args.dry_run { "would write" } else { "wrote" },
-        report.shards.len(),
-        report.tensors,
+        count(report.shards.len() as u64, "shard"),
+        count(report.tensors as u64, "tensor"),
         report.bytes,
         human_bytes(report.bytes)
     ));

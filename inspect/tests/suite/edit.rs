@@ -144,12 +144,23 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
         ),
         (vec!["set", &m, "split.count=2"], "gguf-inspect split"),
         (vec!["unset", &m, "no.such"], "does not have it"),
+        (vec!["set", &m, "a=1", "a=2"], "key `a` is given twice"),
+        (vec!["set", "http://localhost/m.gguf", "a=1"], "download it first"),
+        (
+            vec!["unset", "https://localhost/m.gguf", "a"],
+            "download it first",
+        ),
+        (
+            vec!["rename-key", "http://localhost/m.gguf", "a", "b", "--dry-run"],
+            "a file on a server cannot be edited",
+        ),
         (
             vec!["rename-key", &m, "general.architecture", "test.block_count"],
             "already",
         ),
         (vec!["set", &m, "a=1", "-o", &m], "same file as the input"),
         (vec!["set", &m, "a=1", "-o", other], "exists already"),
+        (vec!["set", &m, "a=1", "-o", other, "--dry-run"], "exists already"),
         (vec!["set", &m, "--from-file", "a=/no/such/file"], "/no/such/file"),
     ] {
         let (code, out, err) = run(&args);

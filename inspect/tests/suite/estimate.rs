@@ -76,6 +76,23 @@ fn caches_are_those_known_by_hand() {
 }
 
 #[test]
+fn what_is_no_model_is_refused() {
+    let matrix = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/data/golden/qwen3moe.imatrix.gguf"
+    );
+    let words = [
+        "expected a model, found an importance matrix",
+        "gguf-imatrix stats",
+    ];
+    assert_refused(&estimate(&[matrix]), 1, &words);
+    let (_folder, path) = file(&llama("made-up").string("general.type", "adapter"));
+    assert_refused(&estimate(&[&path]), 1, &["expected a model, found an adapter"]);
+    let (_folder, path) = file(&llama("made-up").string("general.type", "model"));
+    json(&[&path]);
+}
+
+#[test]
 fn compressed_attention_keeps_keys_alone() {
     let raw = Raw::new()
         .string("general.architecture", "deepseek2")
@@ -150,7 +167,7 @@ fn compute_buffers_grow_with_what_they_depend_on() {
 
 #[test]
 fn what_is_missing_is_told_and_left_out() {
-    let (_folder, path) = file(&Raw::new().string("general.type", "imatrix"));
+    let (_folder, path) = file(&Raw::new().string("general.type", "model"));
     let run = estimate(&[&path]);
     assert_eq!(run.code, 0, "{}", run.err);
     assert!(

@@ -114,12 +114,18 @@ fn what_cannot_be_rearranged_is_refused() {
         .set("deepseek2.attention.kv_lora_rank", 32_u32.into());
     let quantized = quantized.save(folder.path(), "quantized.gguf");
     for (input, to, word) in [
-        (&old, "kv_b", "`--to k_b`"),
+        (
+            &old,
+            "kv_b",
+            "is in the layout `kv_b` (`attn_kv_b.weight`) already: there is nothing to do; `--to k_b`",
+        ),
         (&plain, "k_b", "kv_lora_rank"),
         (&quantized, "k_b", "before quantization"),
     ] {
         let run = inspect(&["relayout", input, &out, "--to", to]);
         assert!(run.code == 1 && run.err.contains(word), "{}", run.err);
+        let of_key = run.err.contains("metadata key `");
+        assert_eq!(of_key, word == "kv_lora_rank", "{}", run.err);
         assert!(!std::path::Path::new(&out).exists());
     }
     let run = inspect(&["relayout", &old, &old, "--to", "k_b", "--force"]);

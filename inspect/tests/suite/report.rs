@@ -100,10 +100,68 @@ fn errors_of_the_quantizer_are_shown() {
     }
     // Of several outputs the one of the model's file type, which this model does not say.
     let several = losses(&["Q4_0", "Q8_0"]);
-    for (name, text, part) in [("1", several.as_str(), "found none"), ("2", "{}", "--report")] {
+    let (other_type, other_name) = (losses(&["Q8_0"]), losses(&["Q4_0"]).replace("ffn_up", "ffn_down"));
+    for (name, text, part) in [
+        ("1", several.as_str(), "found none"),
+        ("2", "{}", "--report"),
+        ("3", &other_type, "of type Q8_0, found Q4_0"),
+        (
+            "4",
+            &other_name,
+            "`blk.1.ffn_down.weight` of type Q4_0, found no such tensor",
+        ),
+    ] {
         save(path(name).as_ref(), text.as_bytes());
         let run = report(&[&a, "-o", &path("other.html"), "--errors", &path(name)]);
         let text = String::from_utf8_lossy(&run.stderr).into_owned();
         assert!(run.status.code() == Some(1) && text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn what_is_of_another_model_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    save(path("a.gguf").as_ref(), &model(F32, 256).build());
+    let other = Raw::new()
+        .string("general.architecture", "test")
+        .tensor("output.weight", &[32, 4], F32, 0)
+        .data(512);
+    save(path("other.gguf").as_ref(), &other.build());
+    // The old form: entries with a name, chunks and values.
+    let matrix = |name: &str, n_values: u32| {
+        let number = |n: u32| n.to_le_bytes().to_vec();
+        let values = 1_f32.to_le_bytes().repeat(n_values as usize);
+        let head = [
+            number(1),
+            number(name.len() as u32),
+            name.into(),
+            number(1),
+            number(n_values),
+        ];
+        [head.concat(), values].concat()
+    };
+    save(path("no-tensor.dat").as_ref(), &matrix("blk.9.x.weight", 32));
+    save(path("columns.dat").as_ref(), &matrix("blk.0.attn_q.weight", 48));
+    save(path("right.dat").as_ref(), &matrix("blk.0.attn_q.weight", 32));
+    for (option, file, expected) in [
+        ("--compare", "other.gguf", Some("no tensor of the same name")),
+        ("--imatrix", "no-tensor.dat", Some("none of its tensors")),
+        (
+            "--imatrix",
+            "columns.dat",
+            Some("a multiple of 32 columns, found 48"),
+        ),
+        ("--imatrix", "right.dat", None),
+    ] {
+        let run = report(&[&path("a.gguf"), "-o", &path("page.html"), option, &path(file)]);
+        let told = String::from_utf8_lossy(&run.stderr);
+        match expected {
+            Some(words) => assert!(
+                run.status.code() == Some(1) && told.contains(words),
+                "{file}: {told}"
+            ),
+            None => assert!(run.status.success(), "{file}: {told}"),
+        }
     }
 }

@@ -86,7 +86,7 @@ fn a_plan_is_shown_first_and_is_what_is_written() {
         "split",
         "m.gguf",
         "./",
-        "--split_max_size",
+        "--split_max-size",
         "9K",
         "--no_tensor_first_split",
     ];
@@ -110,6 +110,20 @@ fn a_plan_is_shown_first_and_is_what_is_written() {
     assert!(
         err.contains("tensor `t0` has 4096 bytes, more than the limit"),
         "{err}"
+    );
+    let (_, err) = fine(folder.path(), &["split", "m.gguf", "one", "--dry_run"]);
+    assert!(err.contains("would write 1 shard, 5 tensors, "), "{err}");
+    refused(
+        folder.path(),
+        &["split", "--split", "m.gguf", "one"],
+        2,
+        &["`--split`: ", "leave it out"],
+    );
+    refused(
+        folder.path(),
+        &["split", "--split-max", "m.gguf", "one"],
+        2,
+        &["tip: ", "'--split-max-"],
     );
     let (json, _) = fine(folder.path(), &["split", "m.gguf", "j", "--json", "-q"]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");

@@ -11,7 +11,7 @@ use gguf_cli::{Result, count, in_file};
 use gguf_models::component::Component;
 
 use crate::guide::{self, Guide, Match};
-use crate::job::{Arrangement, Job, Target};
+use crate::job::{Arrangement, Job, Kind, Target};
 use crate::metadata;
 use crate::policy::{Facts, Policy, Reason, Wish, order_key};
 use crate::request::Request;
@@ -179,7 +179,7 @@ impl Plan {
             rules: wish.overrides.iter().map(|r| r.text.clone()).collect(),
             problems: planner.problems,
         };
-        this.look_at_pairs(&source, request);
+        this.look_at_pairs(&source, request, target);
         let matches = planner.policy.matches().to_vec();
         this.look_at_rules(&wish, &matches, request.strict);
         this.look_at_fallbacks(request.strict);
@@ -242,8 +242,9 @@ impl Plan {
         more * 8.0 / self.n_elems().max(1) as f64
     }
 
-    /// Overrides that give a key another type than it has, which loaders may not take.
-    fn look_at_pairs(&mut self, source: &Metadata, request: &Request) {
+    /// Overrides that give a key another type than it has, which loaders may not take, and a model that is nothing but
+    /// keys.
+    fn look_at_pairs(&mut self, source: &Metadata, request: &Request, target: &Target) {
         for (key, value) in &request.pairs {
             let had = source.get(key).filter(|had| had.type_name() != value.type_name());
             if let Some(had) = had {
@@ -254,7 +255,8 @@ impl Plan {
                 ));
             }
         }
-        if self.steps.is_empty() {
+        // A vocabulary alone is what a plain conversion may be asked for.
+        if self.steps.is_empty() && !matches!(target.kind, Kind::Plain) {
             self.warnings
                 .push("the model has no tensors: there is nothing to encode".to_owned());
         }
@@ -282,7 +284,7 @@ impl Plan {
             if strict {
                 self.problems.usage(format!("{line} (`--strict`)"));
             } else {
-                self.notes.push(line);
+                self.warnings.push(line);
             }
         }
     }

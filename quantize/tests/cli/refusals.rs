@@ -216,11 +216,17 @@ fn rules_without_effect_and_types_that_do_not_fit() {
     let f = Fixture::new();
     let plan = f.json("--dry-run in.gguf o Q4_0 --tensor-type attn=q8_0 --tensor-type attn_v=q5_0");
     assert!(
-        plan["notes"]
+        plan["warnings"]
             .to_string()
             .contains("`attn_v=q5_0`: decides nothing"),
         "{}",
-        plan["notes"]
+        plan["warnings"]
+    );
+    let talk = f.run("in.gguf told.gguf Q4_0 --tensor-type attn=q8_0 --tensor-type attn_v=q5_0 -q");
+    let talk = String::from_utf8(talk.stderr).unwrap();
+    assert!(
+        talk.contains("warning: --tensor-type `attn_v=q5_0`: decides nothing"),
+        "{talk}"
     );
     f.refuses(
         "in.gguf o Q4_0 --tensor-type attn_w=q8_0",

@@ -47,8 +47,9 @@ pub(super) struct Args {
     /// Types of cached values (short: -ctv) [default: f16]
     #[arg(long, alias = "ctv", value_name = "LIST", value_parser = list::names::<KvType>, help_heading = "Lists")]
     pub(super) cache_type_v: Vec<List<KvType>>,
-    /// Threads to compute with; 0 takes as many as the machine offers [default: 0]
-    #[arg(short, long, value_name = "LIST", value_parser = list::numbers, help_heading = "Lists")]
+    /// Threads to compute with; 0, or -1, takes as many as the machine offers [default: 0]
+    #[arg(short, long, value_name = "LIST", value_parser = list::threads, help_heading = "Lists")]
+    #[arg(allow_negative_numbers = true)]
     pub(super) threads: Vec<List<usize>>,
 
     /// Measure while the context fills: -p tokens of prompt [default: the ubatch] and -n generated [default: a quarter
@@ -106,5 +107,18 @@ impl Args {
     /// Measured repetitions of each test.
     pub(super) fn repetitions(&self) -> u32 {
         self.repetitions.unwrap_or(if self.sweep { 3 } else { 10 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Args;
+
+    #[test]
+    fn options_are_in_order() {
+        Args::command().debug_assert();
+        assert_eq!(gguf_cli::foreign_clashes(&Args::command()), [""; 0]);
     }
 }

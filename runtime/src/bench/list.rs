@@ -26,6 +26,11 @@ pub(super) fn numbers(text: &str) -> Result<List<usize>, String> {
     Ok(List(values))
 }
 
+/// As [`numbers`], and -1 alone for 0, as llama.cpp has it.
+pub(super) fn threads(text: &str) -> Result<List<usize>, String> {
+    numbers(if text == "-1" { "0" } else { text })
+}
+
 /// As [`numbers`], but 0 is refused.
 pub(super) fn positive(text: &str) -> Result<List<usize>, String> {
     let list = numbers(text)?;
@@ -171,6 +176,9 @@ mod tests {
             assert!(e.contains(part), "{text}: {e}");
         }
         assert!(positive("1,0").is_err());
+        assert_eq!(threads("-1"), Ok(List(vec![0])));
+        assert_eq!(threads("2,4"), numbers("2,4"));
+        assert!(threads("2,-1").is_err());
     }
 
     #[test]

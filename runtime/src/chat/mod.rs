@@ -73,12 +73,14 @@ impl Interpreter {
             Self::Here => engine::answer(request),
             Self::Apart(program) => apart::ask(program, request),
         };
-        answer.map_err(|refusal| match refusal.is_of_machine {
-            true => Error::Settings(format!("chat template: {}", refusal.what).into()),
-            false => Error::Template {
+        answer.map_err(|refusal| {
+            if refusal.is_of_machine {
+                return Error::Settings(format!("chat template: {}", refusal.what).into());
+            }
+            Error::Template {
                 place: refusal.place.into(),
                 what: refusal.what.into(),
-            },
+            }
         })
     }
 }

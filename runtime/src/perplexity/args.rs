@@ -47,7 +47,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "TYPE", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(super) ppl_output_type: u8,
     /// File of log probabilities: written, or read with --kl-divergence
-    #[arg(long, value_name = "FILE", conflicts_with = "ppl_stride")]
+    #[arg(
+        long,
+        alias = "save-all-logits",
+        value_name = "FILE",
+        conflicts_with = "ppl_stride"
+    )]
     pub(super) kl_divergence_base: Option<PathBuf>,
     /// Write the base file a tenth as large: the likeliest tokens of each position, the others as one. Only this
     /// program reads it
@@ -173,6 +178,7 @@ mod tests {
     #[test]
     fn options_that_exclude_one_another_are_refused() {
         Args::command().debug_assert();
+        assert_eq!(gguf_cli::foreign_clashes(&Args::command()), [""; 0]);
         let parse = |line: &str| Args::try_parse_from(format!("x -m a {line}").split_whitespace());
         for wrong in [
             "",
@@ -199,6 +205,9 @@ mod tests {
             Some((TaskKind::Winogrande, 7))
         );
         assert_eq!(kind("-f t -f u --compare b --compare c"), None);
+        // As llama.cpp names it too.
+        let base = parse("-f t --save-all-logits k").unwrap();
+        assert!(matches!(base.base(), Base::Write(path) if path == Path::new("k")));
         for several in [
             "-f t -f u --hellaswag",
             "-f t -f u --kl-divergence-base k",

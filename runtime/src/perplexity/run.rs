@@ -118,7 +118,7 @@ fn compare(
         name = Some(source.name);
     }
     let n_chunks = file.tokens.len() / file.n_ctx;
-    if let Some(asked) = args.chunks.chunks.filter(|&n| n > n_chunks) {
+    if let Some(asked) = args.chunks.limit().filter(|&n| n > n_chunks) {
         gguf_cli::warn(&format!(
             "`--chunks {asked}`: `{base}` holds {}",
             count(n_chunks as u64, "chunk")

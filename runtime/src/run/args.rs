@@ -277,6 +277,7 @@ mod tests {
     #[test]
     fn a_text_is_raw_unless_chat_is_asked_for() {
         Args::command().debug_assert();
+        assert_eq!(gguf_cli::foreign_clashes(&Args::command()), [""; 0]);
         let wanted = |line: &str| {
             let args = Args::try_parse_from(["x", "-m", "m"].into_iter().chain(line.split_whitespace()));
             let args = args.unwrap();
@@ -297,7 +298,9 @@ mod tests {
 
     #[test]
     fn numbers_below_zero_mean_without_end() {
-        let args = Args::try_parse_from("x -m m -p -x -n -1 -s -1 --repeat-last-n -1".split(' ')).unwrap();
+        let line = "x -m m -p -x -n -1 -s -1 --repeat-last-n -1 -t -1 --tb -1";
+        let args = Args::try_parse_from(line.split(' ')).unwrap();
+        assert_eq!((args.threads.threads, args.threads.threads_batch), (0, 0));
         assert_eq!(args.length.predict, -1);
         assert_eq!(args.input.prompt.as_deref(), Some("-x"));
         let settings = args.sampling.settings(77, &[]);

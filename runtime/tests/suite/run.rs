@@ -8,7 +8,7 @@ use gguf::Value;
 use serde_json::Value as Json;
 
 use crate::cli::{error, ok};
-use crate::common::{Tiny, shared, write};
+use crate::common::{N_EMBD, Tiny, shared, write};
 
 const RUN: &str = env!("CARGO_BIN_EXE_gguf-run");
 const TEMPLATE: &str = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}{% if \
@@ -135,6 +135,25 @@ fn greedy_text_is_the_likeliest_by_the_logits_of_its_ids() {
     }
     let talk = text_of(&work.run(&args));
     assert!(talk.contains("generated: 24 tokens, "), "{talk}");
+}
+
+#[test]
+fn an_error_behind_text_begins_a_line() {
+    let work = Work::new(&Tiny::new());
+    let args = ["-p", "the inn", "-n", "24", "--temp", "0", "--ignore-eos"];
+    let json = work.json(&args);
+    let (prompt, chosen) = (ids(&json, "prompt_ids"), ids(&json, "generated_ids"));
+    // The first token that was not there before, from the third on, is one that the model cannot read.
+    let mut new = (2..24).filter(|&i| !chosen[..i].contains(&chosen[i]) && !prompt.contains(&chosen[i]));
+    let at = new.next().unwrap();
+    let mut tiny = Tiny::new();
+    let row = chosen[at] as usize * N_EMBD;
+    tiny.tensor_mut("token_embd.weight").2[row..row + N_EMBD].fill(f32::NAN);
+    let output = Work::new(&tiny).run(&[&args[..], &["-q"]].concat());
+    let line = error(&output, 1);
+    assert!(line.contains("NaN"), "{line}");
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(out.len() > 1 && out.ends_with('\n'), "{out:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What every program does with its environment.
 
-use std::process::Command;
+use std::process::{Command, Output};
 
 use suite_tests::{data, program};
 
@@ -43,6 +43,53 @@ fn an_unknown_cpu_level_is_refused_first_by_all() {
         for level in ["portable", ""] {
             let text = String::from_utf8_lossy(&run(level).stderr).into_owned();
             assert!(!text.contains("GGUF_CPU"), "{name}: {text}");
+        }
+    }
+}
+
+/// A program that must end with code 2 and one line, and print nothing; the line.
+fn refusal(name: &str, out: &Output) -> String {
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{name}: {text}");
+    assert!(
+        out.stdout.is_empty() && text.lines().count() == 1,
+        "{name}: {text}"
+    );
+    text
+}
+
+#[test]
+fn options_of_llama_cpp_are_answered_by_all() {
+    for (name, args) in command_lines() {
+        for option in ["-ngl", "-fa", "-hf", "--log-disable"] {
+            let mut command = Command::new(program(name));
+            command.arg(option).args(&args);
+            let line = refusal(name, &command.output().expect("a built program starts"));
+            assert!(
+                line.starts_with(&format!("error: `{option}`: ")),
+                "{name}: {line}"
+            );
+        }
+    }
+    // A text is not an option, whatever it looks like.
+    let args = ["-m", "absent.gguf", "-p", "-ngl"];
+    let out = suite_tests::run("gguf-run", &args);
+    assert!(refusal("gguf-run", &out).contains("absent.gguf"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    for (name, _) in command_lines() {
+        for option in ["--help", "--version"] {
+            let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+            let mut command = Command::new(program(name));
+            let out = command.arg(option).stdout(full.expect("a device")).output();
+            let line = refusal(name, &out.expect("a built program starts"));
+            assert!(
+                line.contains("cannot write to the standard output"),
+                "{name}: {line}"
+            );
         }
     }
 }
