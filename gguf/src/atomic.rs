@@ -404,8 +404,16 @@ pub(crate) fn check_file_name(path: &Path) -> Result<()> {
         return Err(refuse(path, "it names a folder: give a file name"));
     }
     if bytes.ends_with(b"/") && path.symlink_metadata().is_err() {
-        let why = "it names a folder, which does not exist: create it, or give a file name";
-        return Err(refuse(path, why));
+        // Without the slash.
+        let is_file = path.components().as_path().symlink_metadata().is_ok();
+        return Err(refuse(
+            path,
+            if is_file {
+                "it names a folder, but that is a file: leave out the `/` at its end"
+            } else {
+                "it names a folder, which does not exist: create it, or give a file name"
+            },
+        ));
     }
     Ok(())
 }
@@ -415,7 +423,7 @@ pub(crate) fn check_file_name(path: &Path) -> Result<()> {
 pub(crate) fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result<PathBuf> {
     check_file_name(path)?;
     if split::is_unfinished(path) {
-        let why = "a merge to it was stopped, and has the only copy of shards that it deleted: go on with \
+        let why = "a merge to it was stopped, which may have the only copy of shards: go on with \
                    `gguf-inspect merge --in-place-safe --resume`, or choose another name";
         return Err(refuse(path, why));
     }

@@ -164,7 +164,7 @@ pub(crate) fn tensor_losses<'a>(steps: &'a [Step], losses: &[Option<Loss>]) -> V
     let row = |(step, loss): (&'a Step, &Option<Loss>)| {
         let loss = (*loss)?;
         Some(TensorLoss {
-            name: &step.source.name,
+            name: &step.name,
             role: step.role(),
             type_name: step.to.name,
             rows: step.source.shape.n_rows(),

@@ -24,6 +24,13 @@ pub(crate) fn bind(
     hparams: &HParams,
     spec: &ModelSpec,
 ) -> Result<Parts, Vec<String>> {
+    let (n_layers, n_tensors) = (spec.layers.len(), file.tensors.len());
+    // To name all that a layer lacks would take time and memory for layers of which the file has nothing.
+    if n_layers > n_tensors {
+        return Err(vec![format!(
+            "{n_layers} layers: expected a tensor for each at least, found {n_tensors} in all"
+        )]);
+    }
     let mut binder = Binder::new(file, arch, hparams);
     let parts = binder.model(spec);
     binder.require_all_taken(spec.layers.len());

@@ -439,17 +439,19 @@ pub struct ChunkArgs {
     pub ubatch: UbatchArgs,
     /// Chunks to use at most; all if not given, or for -1
     #[arg(long, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
-    chunks: Option<usize>,
+    chunks: Option<Limit>,
 }
 
-/// What `--chunks -1`, llama.cpp's default, is among numbers of chunks.
-const ALL_CHUNKS: usize = usize::MAX;
+/// Chunks to use at most, or all, which is -1 in llama.cpp.
+#[derive(Clone, Copy, Debug)]
+struct Limit(Option<usize>);
 
-fn parse_limit(text: &str) -> std::result::Result<usize, String> {
+fn parse_limit(text: &str) -> std::result::Result<Limit, String> {
     match text {
-        "-1" => Ok(ALL_CHUNKS),
+        "-1" => Ok(Limit(None)),
         _ => text
             .parse()
+            .map(|n| Limit(Some(n)))
             .map_err(|_| "expected a number of chunks, or -1 for all".to_owned()),
     }
 }
@@ -457,7 +459,7 @@ fn parse_limit(text: &str) -> std::result::Result<usize, String> {
 impl ChunkArgs {
     /// Chunks to use at most; `None` for all.
     pub fn limit(&self) -> Option<usize> {
-        self.chunks.filter(|&n| n != ALL_CHUNKS)
+        self.chunks.and_then(|limit| limit.0)
     }
 
     /// Tokens of a chunk: as given, else the usual number.

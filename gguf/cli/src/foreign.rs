@@ -4,7 +4,8 @@
 //! read as another one: `-ngl 99` as `-n gl`, `-hf a/b` as `-h`. [`crate::words`] looks here for every word that is an
 //! option and none of the program's own; an option that a program gets later wins, and its test ([`foreign_clashes`])
 //! says that an answer here is stale. A value right behind its letter that spells a name of this list is taken for the
-//! name: a file `a` must be given as `-f a`, since `-fa` has another meaning to most who type it.
+//! name: a file `a` must be given as `-f a`, a mask `b` as
+//! `-C b`, since `-fa` and `-Cb` have another meaning to most who type them.
 
 /// Options that have the same answer.
 struct Foreign {
@@ -139,6 +140,11 @@ const FOREIGN: &[Foreign] = &[
             "--rope-scale",
             "--rope-freq-base",
             "--rope-freq-scale",
+            "--yarn-orig-ctx",
+            "--yarn-ext-factor",
+            "--yarn-attn-factor",
+            "--yarn-beta-slow",
+            "--yarn-beta-fast",
             "--override-kv",
         ],
         programs: RUNNERS,
@@ -164,6 +170,43 @@ const FOREIGN: &[Foreign] = &[
         names: &["-np", "--parallel"],
         programs: &["gguf-imatrix", "gguf-perplexity"],
         answer: "as many chunks go side by side as `-b` has room for; leave it out",
+    },
+    Foreign {
+        names: &["-np", "--parallel"],
+        programs: RUN,
+        answer: "one text is written at a time; leave it out",
+    },
+    Foreign {
+        names: &[
+            "--samplers",
+            "--sampler-seq",
+            "--sampling-seq",
+            "--mirostat",
+            "--mirostat-lr",
+            "--mirostat-ent",
+            "--typical",
+            "--typical-p",
+            "--xtc-probability",
+            "--xtc-threshold",
+            "--dry-multiplier",
+            "--dry-base",
+            "--dry-allowed-length",
+            "--dry-penalty-last-n",
+            "--dry-sequence-breaker",
+            "--dynatemp-range",
+            "--dynatemp-exp",
+            "--logit-bias",
+            "--grammar",
+            "--grammar-file",
+            "--json-schema",
+        ],
+        programs: RUN,
+        answer: "tokens are not chosen so here; `--help` lists what there is under `Sampling`",
+    },
+    Foreign {
+        names: &["-embd", "--embeddings"],
+        programs: &["gguf-bench"],
+        answer: "embeddings alone are not computed here; leave it out",
     },
     Foreign {
         names: &["--ppl"],
@@ -294,15 +337,13 @@ mod tests {
                 assert!(!letters.contains(['=', '_', ' ']), "{name}");
             }
         }
-        // An entry behind one with the same name must be for more programs.
+        // An entry behind one with the same name must be for others, or for all.
         for (i, f) in FOREIGN.iter().enumerate() {
             for earlier in &FOREIGN[..i] {
                 let again = f.names.iter().any(|n| earlier.names.contains(n));
-                assert!(
-                    !again || (f.programs.is_empty() && !earlier.programs.is_empty()),
-                    "{:?}",
-                    f.names
-                );
+                let is_reached =
+                    !earlier.programs.is_empty() && f.programs.iter().all(|p| !earlier.programs.contains(p));
+                assert!(!again || is_reached, "{:?}", f.names);
             }
         }
     }

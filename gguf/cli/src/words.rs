@@ -151,8 +151,8 @@ pub(crate) fn prepared(command: &Command, mut args: Vec<OsString>) -> Result<Vec
             args[i] = spelled.into();
         }
         let word = args[i].to_str().unwrap_or_default();
-        let name = word.split('=').next().unwrap_or_default();
-        let answer = (!own.has(name)).then(|| foreign::answer(command.get_name(), name));
+        let name = word.split('=').next().unwrap_or_default().replace('_', "-");
+        let answer = (!own.has(&name)).then(|| foreign::answer(command.get_name(), &name));
         if let Some(answer) = answer.flatten() {
             return Err(Failure::Usage(answer));
         }
@@ -226,6 +226,7 @@ mod tests {
             let answer = words(line).expect_err(line);
             assert!(answer.starts_with("`-ngl`: "), "{line}: {answer}");
         }
+        assert!(words("--n_gpu_layers 99").is_err_and(|a| a.starts_with("`--n-gpu-layers`: ")));
         assert!(words("--n-gpu-layers=99").is_err_and(|a| a.starts_with("`--n-gpu-layers`: ")));
         for line in [
             "-p -ngl",

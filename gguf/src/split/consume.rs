@@ -15,6 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest as _, Sha256};
 
 use super::journal::Journal;
+use super::unfinished::beside;
 use super::{ShardName, plan};
 use crate::atomic::{
     check_file_name, check_folder, folder_of, free_bytes, is_at, journal_part, open_own, rename_new,
@@ -56,37 +57,6 @@ pub struct Consume {
     /// Bytes of a part file that was there without a journal when the merge was planned.
     part_bytes: u64,
     extra: u64,
-}
-
-/// Whether an unfinished merge to `out` was left behind.
-pub fn is_unfinished(out: &Path) -> bool {
-    beside(out, "merge-journal").is_some_and(|path| path.symlink_metadata().is_ok())
-}
-
-/// The output of an unfinished merge in the folder of a shard that is left of it.
-pub fn unfinished_of(shard: &Path) -> Option<PathBuf> {
-    let shard = ShardName::parse(shard)?;
-    let folder = folder_of(shard.prefix());
-    let mut names = std::fs::read_dir(folder).ok()?.flatten().map(|e| e.file_name());
-    names.find_map(|name| {
-        let out = name
-            .to_str()?
-            .strip_prefix('.')?
-            .strip_suffix(".merge-journal")?
-            .to_owned();
-        let journal = Journal::read(&folder.join(name)).ok()?;
-        let same = shard.prefix().file_name().and_then(|n| n.to_str()) == Some(&journal.prefix)
-            && shard.count as usize == journal.ends.len();
-        same.then(|| folder.join(out))
-    })
-}
-
-fn beside(out: &Path, suffix: &str) -> Option<PathBuf> {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(out.file_name()?);
-    name.push(".");
-    name.push(suffix);
-    Some(out.with_file_name(name))
 }
 
 /// Bytes of a file; 0 if there is none.
@@ -179,18 +149,24 @@ impl Consume {
     /// # Errors
     /// A journal that is damaged or does not fit the part file, names beside `shards` that are not of this merge.
     pub fn resume(out: &Path, folder: &Path) -> Result<Self> {
+        check_file_name(out)?;
         let path = beside(out, "merge-journal").ok_or_else(|| refuse(out, "it names a folder"))?;
         let journal = Journal::read(&path)?;
         let count = u32::try_from(journal.ends.len()).expect("at most MAX_SHARDS");
         let shards = ShardName::new(&folder.join(&journal.prefix), 1, count);
-        Ok(Self {
+        let merge = Self {
             out: out.to_owned(),
             shards,
             journal,
             head: None,
             part_bytes: 0,
             extra: 0,
-        })
+        };
+        // Without a part file it is the merged file that has the name.
+        if beside(out, "merge-part").is_some_and(|part| n_bytes(&part) > 0) {
+            merge.check_name()?;
+        }
+        Ok(merge)
     }
 
     /// The shards, those included that are deleted already.

@@ -6,13 +6,15 @@
 mod consume;
 mod journal;
 mod plan;
+mod unfinished;
 mod write;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-pub use consume::{Consume, Step, is_unfinished, unfinished_of};
+pub use consume::{Consume, Step};
 pub use plan::{Limits, Shard, layouts, merged, plan, starts};
+pub use unfinished::{is_unfinished, unfinished_of};
 pub use write::{merge, outputs, write};
 
 use crate::{Error, Metadata, Result, Value, key, source};
@@ -185,12 +187,11 @@ pub(crate) fn missing(path: &Path, missing: &[PathBuf]) -> Error {
 
 /// What to do about shards that are missing: a merge that was stopped has deleted those that it has.
 pub(crate) fn remedy(missing: &[PathBuf]) -> &'static str {
-    match missing.first().and_then(|shard| unfinished_of(shard)) {
-        Some(_) => {
-            "a merge of the set was stopped and has their data: go on with `gguf-inspect merge --in-place-safe \
-             --resume` and a shard that is left"
-        }
-        None => "download them into the same folder",
+    if unfinished::has_taken(missing) {
+        "a merge of the set was stopped and has their data: go on with `gguf-inspect merge --in-place-safe --resume` \
+         and a shard that is left"
+    } else {
+        "download them into the same folder"
     }
 }
 

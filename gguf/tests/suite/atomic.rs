@@ -126,6 +126,8 @@ fn places_that_cannot_hold_the_output_are_refused() {
     assert!(refusal(Path::new(".."), true, &[], None).contains("names a folder"));
     let text = refusal(&folder.path().join("new/"), false, &[], None);
     assert!(text.contains("does not exist: create it"), "{text}");
+    let text = refusal(&folder.path().join("in.gguf/"), true, &[], None);
+    assert!(text.contains("that is a file: leave out"), "{text}");
     assert!(refusal(&folder.path().join("new/."), false, &[], None).contains("names a folder"));
     assert!(refusal(Path::new("/dev/null"), true, &[], None).contains("not a regular file"));
     let dangling = folder.path().join("dangling");

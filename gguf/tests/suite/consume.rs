@@ -201,11 +201,34 @@ fn a_merge_whose_name_was_taken_deletes_nothing() {
         }
         save(&out, b"another file");
         let before = files(folder.path());
-        let refused = start(&out, &shards).expect("a plan").run(&mut |_| Ok(()));
-        let told = refused.expect_err("the name is taken").to_string();
+        let told = start(&out, &shards).expect_err("the name is taken").to_string();
+        assert!(told.contains("move it away"), "{told}");
+        std::fs::remove_file(&out).expect("it is there");
+        for name in ["out.gguf/", "out.gguf/."] {
+            let told = start(&folder.path().join(name), &shards)
+                .expect_err(name)
+                .to_string();
+            assert!(told.contains("it names a folder"), "{told}");
+        }
+        // It is taken between the plan and the run.
+        let planned = start(&out, &shards).expect("a plan");
+        save(&out, b"another file");
+        let told = planned
+            .run(&mut |_| Ok(()))
+            .expect_err("the name is taken")
+            .to_string();
         assert!(told.contains("move it away"), "{told}");
         assert_eq!(files(folder.path()), before);
         std::fs::remove_file(&out).expect("it is there");
+        // A shard that it has not taken is lost.
+        let last = &shards[shards.len() - 1];
+        let bytes = std::fs::read(last).expect("readable");
+        std::fs::remove_file(last).expect("it is there");
+        let told = GgufFile::open(&shards[shards.len() - 2])
+            .expect_err("missing")
+            .to_string();
+        assert!(told.contains("download them"), "{told}");
+        save(last, &bytes);
         let all = start(&out, &shards).expect("a plan").run(&mut |_| Ok(()));
         all.expect("finished");
         assert!(std::fs::read(&out).expect("readable") == model());

@@ -32,7 +32,7 @@ pub(super) fn check(matrix: &Imatrix, path: &Path, model: &GgufFile) -> Result<(
             ));
         }
     }
-    if found || matrix.entries.is_empty() {
+    if found || matrix.entries.is_empty() || !model.is_complete() {
         return Ok(());
     }
     refuse("it has none of its tensors".to_owned())

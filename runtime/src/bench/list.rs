@@ -26,9 +26,10 @@ pub(super) fn numbers(text: &str) -> Result<List<usize>, String> {
     Ok(List(values))
 }
 
-/// As [`numbers`], and -1 alone for 0, as llama.cpp has it.
+/// As [`numbers`], and -1 for 0, as llama.cpp has it.
 pub(super) fn threads(text: &str) -> Result<List<usize>, String> {
-    numbers(if text == "-1" { "0" } else { text })
+    let items = text.split(',').map(|item| if item == "-1" { "0" } else { item });
+    numbers(&items.collect::<Vec<_>>().join(","))
 }
 
 /// As [`numbers`], but 0 is refused.
@@ -178,7 +179,8 @@ mod tests {
         assert!(positive("1,0").is_err());
         assert_eq!(threads("-1"), Ok(List(vec![0])));
         assert_eq!(threads("2,4"), numbers("2,4"));
-        assert!(threads("2,-1").is_err());
+        assert_eq!(threads("2,-1"), numbers("2,0"));
+        assert!(threads("2,-2").is_err());
     }
 
     #[test]

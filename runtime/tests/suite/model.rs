@@ -113,6 +113,14 @@ fn keys_are_checked() {
 }
 
 #[test]
+fn layers_without_tensors_are_not_told_one_by_one() {
+    let mut tiny = Tiny::new();
+    tiny.metadata.set("qwen3moe.block_count", Value::U32(4096));
+    let text = refuse(&tiny);
+    assert!(text.contains("4096 layers: expected a tensor for each"), "{text}");
+}
+
+#[test]
 fn odd_numbers_are_refused_or_run_but_never_panic() {
     let keys = [
         "block_count",

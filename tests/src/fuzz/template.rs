@@ -42,7 +42,9 @@ fn is_bounded(template: &str) -> bool {
     let makes_plain = |assigned: &str| {
         let value = assigned.split_once('=').map_or("", |(_, v)| v);
         let value = value.split_once("%}").map_or(value, |(v, _)| v);
-        let is_sum = value.contains(['+', '-', '*', '~']);
+        // Text, which steps pay for; sums with a number, since those of lists may be long chains.
+        let has_number = value.split_whitespace().any(|word| word.parse::<f64>().is_ok());
+        let is_sum = value.contains('~') || (value.contains(['+', '-', '*']) && has_number);
         let is_plain =
             !value.contains(['[', '{', '(', '|']) && !value.contains(" if ") && !value.contains(" or ");
         let is_constant = !value.contains(char::is_alphabetic) || ["true", "false"].contains(&value.trim());
