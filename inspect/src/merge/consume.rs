@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use gguf::atomic::folder_of;
 use gguf::split::{self, Consume, ShardName, Step};
 use gguf_cli::{Failure, Progress, Result, Unit, human_bytes};
 
@@ -70,16 +71,12 @@ fn unfinished(inputs: &[PathBuf], out: Option<&Path>) -> Option<PathBuf> {
 
 /// Takes a stopped merge up; shards that are named must be of it.
 fn resume(out: &Path, inputs: &[PathBuf]) -> Result<Consume> {
-    let folder = |path: &Path| match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    };
     let shards = match inputs.first() {
-        None => folder(out),
-        Some(one) if one.is_dir() => one.clone(),
-        Some(one) => folder(one),
+        None => folder_of(out),
+        Some(one) if one.is_dir() => one,
+        Some(one) => folder_of(one),
     };
-    let consume = Consume::resume(out, &shards)?;
+    let consume = Consume::resume(out, shards)?;
     let names: Vec<ShardName> = consume
         .shards()
         .iter()
