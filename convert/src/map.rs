@@ -19,6 +19,9 @@ use crate::view::View;
 /// How many names a message lists.
 const N_SHOWN: usize = 3;
 
+/// Matrices of one tensor: experts, or channels of a convolution. Each costs more memory than a small one has bytes.
+const MAX_MATRICES: u64 = 1 << 16;
+
 /// A tensor of the output.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
@@ -248,6 +251,11 @@ fn require_weights(tensor: &SourceTensor) -> Result<()> {
             "dimensions above 0",
             format!("{:?}", tensor.shape),
         ));
+    }
+    if tensor.n_matrices() > MAX_MATRICES {
+        let object = format!("shape of tensor `{}`", tensor.name);
+        let expected = format!("at most {MAX_MATRICES} matrices");
+        return Err(Error::mismatch(object, expected, format!("{:?}", tensor.shape)));
     }
     if tensor.dtype.format().is_some() {
         return Ok(());

@@ -1,5 +1,6 @@
 //! `--metadata`: a JSON file with keys that the user sets.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use gguf::{Array, Metadata, Value};
@@ -52,21 +53,21 @@ impl Overrides {
     pub(crate) fn apply(&self, metadata: &mut Metadata) -> Result<()> {
         let mut pairs: Vec<(String, Value)> =
             metadata.iter().map(|(k, v)| (k.to_owned(), v.clone())).collect();
+        let places: HashMap<&str, usize> = metadata.iter().map(|(key, _)| key).zip(0..).collect();
+        let mut new = Vec::new();
+        for (key, json) in &self.pairs {
+            if let Some(&i) = places.get(&**key) {
+                pairs[i].1 = self.value(key, json, Some(&pairs[i].1))?;
+            } else {
+                new.push((key.clone(), self.value(key, json, None)?));
+            }
+        }
         // New keys go behind those of their kind, which are in front.
-        let mut end = pairs
+        let end = pairs
             .iter()
             .take_while(|(key, _)| key.starts_with(DESCRIPTIVE))
             .count();
-        for (key, json) in &self.pairs {
-            let there = pairs.iter().position(|(k, _)| k == key);
-            let value = self.value(key, json, there.map(|i| &pairs[i].1))?;
-            if let Some(i) = there {
-                pairs[i].1 = value;
-            } else {
-                pairs.insert(end, (key.clone(), value));
-                end += 1;
-            }
-        }
+        pairs.splice(end..end, new);
         *metadata = pairs.into_iter().collect();
         Ok(())
     }

@@ -243,11 +243,17 @@ impl Model {
     /// of the tokenizer.
     ///
     /// # Errors
-    /// Settings that do not fit the architecture, or each other.
+    /// Settings that do not fit the architecture, or each other, and far more tokens than the tokenizer has.
     fn without_weights(arch: &Architecture, config: Json, file_type: u32, n_tokens: u64) -> Result<Self> {
         let mut params = Metadata::new();
         hf::metadata(arch, &config, file_type, &mut params)?;
         let of_config = hf::lookup(&config, "vocab_size").and_then(hf::whole_number);
+        // No weights back the number, and each token costs memory.
+        let most = 2 * n_tokens + MAX_HOLES;
+        if let Some(n) = of_config.filter(|&n| n > most) {
+            let expected = format!("at most {most} where the tokenizer has {n_tokens} tokens");
+            return Err(Error::mismatch(format!("{CONFIG} `vocab_size`"), expected, n));
+        }
         let hparams = with_vocab_size(arch, &params, of_config.unwrap_or(0).max(n_tokens))?;
         Ok(Self {
             config,
@@ -258,6 +264,9 @@ impl Model {
         })
     }
 }
+
+/// Ids without a token that a vocabulary of any size may have in a file without weights.
+const MAX_HOLES: u64 = 1 << 16;
 
 /// Where a config announces layers that predict further tokens.
 const NEXTN: &str = "num_nextn_predict_layers";

@@ -1,5 +1,7 @@
 //! Well-known metadata keys.
 
+use crate::ValueType;
+
 /// `general.architecture`, string.
 pub const ARCHITECTURE: &str = "general.architecture";
 /// `general.alignment`, u32.
@@ -21,6 +23,16 @@ pub const SPLIT_COUNT: &str = "split.count";
 pub const SPLIT_TENSORS: &str = "split.tensors.count";
 /// The keys of a split set.
 pub const SPLIT: [&str; 3] = [SPLIT_NO, SPLIT_COUNT, SPLIT_TENSORS];
+
+/// The only type in which llama.cpp reads a key that says where the parts of a file are. None for other keys.
+pub(crate) fn type_of_place(key: &str) -> Option<ValueType> {
+    match key {
+        ALIGNMENT => Some(ValueType::U32),
+        SPLIT_NO | SPLIT_COUNT => Some(ValueType::U16),
+        SPLIT_TENSORS => Some(ValueType::I32),
+        _ => None,
+    }
+}
 
 /// `gguf.pad`, array of u8: room for later edits of the metadata, see [`crate::edit`].
 pub const PAD: &str = "gguf.pad";

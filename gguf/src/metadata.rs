@@ -1,13 +1,25 @@
 //! Ordered key-value pairs.
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use crate::{Array, Error, Result, Strings, Value};
 
+/// Pairs that are looked through one after the other. Models have some fifty, hostile files 65,536.
+const FEW: usize = 128;
+
 /// Metadata in the file's order. Keys are unique.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Metadata {
     pairs: Vec<(String, Value)>,
+    /// Places of more than [`FEW`] pairs by their keys, made when one is first looked for.
+    sorted: OnceLock<Vec<u32>>,
+}
+
+impl PartialEq for Metadata {
+    fn eq(&self, other: &Self) -> bool {
+        self.pairs == other.pairs
+    }
 }
 
 impl Metadata {
@@ -33,7 +45,27 @@ impl Metadata {
 
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.pairs.iter().find(|(k, _)| k == key).map(|(_, v)| v)
+        self.position(key).map(|i| &self.pairs[i].1)
+    }
+
+    fn position(&self, key: &str) -> Option<usize> {
+        if self.pairs.len() <= FEW {
+            return self.pairs.iter().position(|(k, _)| k == key);
+        }
+        let key_of = |i: u32| self.pairs[i as usize].0.as_str();
+        let sorted = self.sorted.get_or_init(|| {
+            let mut places: Vec<u32> = (0..self.pairs.len() as u32).collect();
+            places.sort_unstable_by(|&a, &b| key_of(a).cmp(key_of(b)));
+            places
+        });
+        let i = sorted.binary_search_by(|&i| key_of(i).cmp(key)).ok()?;
+        Some(sorted[i] as usize)
+    }
+
+    /// The pairs for a change, after which places are others.
+    fn pairs_mut(&mut self) -> &mut Vec<(String, Value)> {
+        self.sorted.take();
+        &mut self.pairs
     }
 
     /// Whether a key is there.
@@ -45,18 +77,19 @@ impl Metadata {
     pub fn set(&mut self, key: impl Into<String>, value: Value) {
         let key = key.into();
         self.remove(&key);
-        self.pairs.push((key, value));
+        self.push_new(key, value);
     }
 
     /// Removes a key and returns its value.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
+        // Not by the sorted places, which would be made anew for each.
         let i = self.pairs.iter().position(|(k, _)| k == key)?;
-        Some(self.pairs.remove(i).1)
+        Some(self.pairs_mut().remove(i).1)
     }
 
     /// Appends a pair whose key is known to be new.
     pub(crate) fn push_new(&mut self, key: String, value: Value) {
-        self.pairs.push((key, value));
+        self.pairs_mut().push((key, value));
     }
 
     /// An unsigned integer of any width (or a non-negative signed one). `Ok(None)` if the key is absent,
@@ -159,7 +192,7 @@ impl<K: Into<String>, V: Into<Value>> FromIterator<(K, V)> for Metadata {
 impl<K: Into<String>, V: Into<Value>> Extend<(K, V)> for Metadata {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, pairs: I) {
         let new = pairs.into_iter().map(|(key, value)| (key.into(), value.into()));
-        self.pairs.extend(new);
+        self.pairs_mut().extend(new);
         // As if each was set after the other: of those with the same key the last one stays.
         let mut seen = HashSet::with_capacity(self.pairs.len());
         let mut stays: Vec<bool> = self
@@ -187,6 +220,25 @@ mod tests {
         assert_eq!(m.get("d"), Some(&Value::U32(7)));
         assert_eq!(m.remove("b"), Some(Value::U32(2)));
         assert_eq!(m.len(), 3);
+    }
+
+    #[test]
+    fn of_many_keys_each_is_found_after_every_change() {
+        let key = |i: u32| format!("k{}", i.wrapping_mul(0x9E37_79B1));
+        let mut m: Metadata = (0..1000).map(|i| (key(i), i)).collect();
+        let same = m.clone();
+        for i in 0..1000 {
+            assert_eq!(m.get(&key(i)), Some(&Value::U32(i)));
+        }
+        assert_eq!(m, same, "what was looked for makes no difference");
+        assert!(!m.contains("k") && !m.contains(&key(1000)));
+        m.remove(&key(500));
+        m.set(key(3), Value::U32(7));
+        m.extend([(key(2000), 9_u32)]);
+        assert_eq!(m.get(&key(500)), None);
+        assert_eq!(m.get(&key(3)), Some(&Value::U32(7)));
+        assert_eq!(m.get(&key(2000)), Some(&Value::U32(9)));
+        assert_eq!(m.get(&key(999)), Some(&Value::U32(999)));
     }
 
     #[test]

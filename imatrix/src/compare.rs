@@ -208,7 +208,7 @@ impl Comparison {
                 (l.expert.to_string(), number(Some(l.cosine)))
             });
             vec![
-                r.name.clone(),
+                gguf::short(&r.name).into_owned(),
                 number(r.cosine),
                 expert,
                 cosine,
@@ -254,7 +254,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     print_data(&found.table())?;
     for (list, name) in [(&found.only_a, "A"), (&found.only_b, "B")] {
         if !list.is_empty() {
-            print_data(&format!("only in {name}: {}", list.join(", ")))?;
+            let names: Vec<_> = list.iter().map(|n| gguf::short(n)).collect();
+            print_data(&format!("only in {name}: {}", names.join(", ")))?;
         }
     }
     print_data(&found.total())?;

@@ -68,7 +68,8 @@ impl Coverage {
     /// Of the experts of all layers, where each should see `min` tokens. The stacks of a layer are reached by the same
     /// tokens, so the one that saw the fewest speaks for all.
     pub(crate) fn of(entries: &BTreeMap<String, Entry>, min: u64) -> Self {
-        let mut by_layer: BTreeMap<(usize, &str), &[u64]> = BTreeMap::new();
+        // With the least count beside them: a layer may have any number of stacks.
+        let mut by_layer: BTreeMap<(usize, &str), (u64, &[u64])> = BTreeMap::new();
         let stacks = entries
             .iter()
             .filter(|(name, e)| is_experts(name) && e.counts.len() > 1);
@@ -77,14 +78,15 @@ impl Coverage {
                 Some(layer) => (layer, ""),
                 None => (usize::MAX, name.as_str()),
             };
-            let counts = by_layer.entry(place).or_insert(&e.counts);
-            if e.counts.iter().min() < counts.iter().min() {
-                *counts = &e.counts;
+            let own = (e.counts.iter().copied().min().unwrap_or(0), e.counts.as_slice());
+            let kept = by_layer.entry(place).or_insert(own);
+            if own.0 < kept.0 {
+                *kept = own;
             }
         }
         let layers: Vec<Stack> = by_layer
             .into_iter()
-            .map(|((layer, name), counts)| {
+            .map(|((layer, name), (_, counts))| {
                 let label = if name.is_empty() {
                     layer.to_string()
                 } else {
@@ -166,7 +168,7 @@ impl Coverage {
             return None;
         }
         let unseen = self.experts - self.reached;
-        let names = short.iter().take(SOME_LAYERS).map(|l| l.layer.as_str());
+        let names = short.iter().take(SOME_LAYERS).map(|l| gguf::short(&l.layer));
         let more = if short.len() > SOME_LAYERS { ", .." } else { "" };
         let names = format!("{}{more}", names.collect::<Vec<_>>().join(", "));
         let needed = short.iter().filter_map(|l| l.text_needed).fold(1.0, f64::max);
@@ -230,5 +232,35 @@ mod tests {
         assert!(text.ends_with("about 3.2 times as much text is needed"), "{text}");
         assert_eq!(coverage(&seen, 0).warning(), None);
         assert!(!coverage(&seen[4..], 64).has_experts());
+    }
+
+    #[test]
+    fn the_first_stack_that_saw_the_fewest_speaks_for_its_layer() {
+        let names: Vec<String> = (0..300).map(|i| format!("blk.0.{i:03}_exps.weight")).collect();
+        let counts: Vec<[u64; 2]> = (0_u64..300).map(|i| [900 + i, 500 - i.min(200)]).collect();
+        let seen: Vec<(&str, &[u64])> = names
+            .iter()
+            .zip(&counts)
+            .map(|(name, counts)| (name.as_str(), counts.as_slice()))
+            .collect();
+        let found = coverage(&seen, 64);
+        let [layer] = found.layers.as_slice() else {
+            panic!("one layer")
+        };
+        assert_eq!(
+            (layer.least_tokens, layer.least_expert, layer.median_tokens),
+            (300, 1, 1100)
+        );
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        let name = format!("{}_exps.weight", "x".repeat(50_000));
+        let seen: [(&str, &[u64]); 1] = [(name.as_str(), &[1, 9])];
+        let found = coverage(&seen, 64);
+        for text in [found.table(), found.warning().unwrap()] {
+            assert!(text.contains(".. (50012 bytes)") && text.len() < 2000, "{text}");
+        }
+        assert_eq!(found.json()["layers"][0]["layer"], name.as_str());
     }
 }

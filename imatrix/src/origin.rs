@@ -1,10 +1,13 @@
 //! What a matrix says of its model, text and program.
 
-use gguf::GgufFile;
 use gguf::digest::Digest;
+use gguf::{GgufFile, short};
 use gguf_cli::{Failure, Result, printable};
 use gguf_imatrix_format::{Imatrix, Origin, OriginModel};
 use gguf_models::{Identity, identity};
+
+/// Settings in which two models differ that a message names.
+const N_SHOWN: usize = 8;
 
 /// The origin of a matrix made with a model on a text.
 pub(crate) fn of(model: &GgufFile, text: &str) -> Result<Origin> {
@@ -26,18 +29,25 @@ pub(crate) fn difference(a: &OriginModel, b: &OriginModel) -> Option<String> {
     if (&a.architecture, &a.fingerprint) != (&b.architecture, &b.fingerprint) {
         return Some("different models".to_owned());
     }
-    let shown = |v: Option<String>| v.map_or_else(|| "nothing".to_owned(), |v| printable(&v).into_owned());
-    let told: Vec<String> = identity::differences_between(&a.architecture, &a.settings, &b.settings)
+    let shown =
+        |v: Option<String>| v.map_or_else(|| "nothing".to_owned(), |v| printable(&short(&v)).into_owned());
+    let all = identity::differences_between(&a.architecture, &a.settings, &b.settings);
+    let n_more = all.len().saturating_sub(N_SHOWN);
+    let mut told: Vec<String> = all
         .into_iter()
+        .take(N_SHOWN)
         .map(|d| {
             format!(
                 "key `{}`: {} and {}",
-                printable(&d.key),
+                printable(&short(&d.key)),
                 shown(d.given),
                 shown(d.found)
             )
         })
         .collect();
+    if n_more > 0 {
+        told.push(format!("and {n_more} more"));
+    }
     (!told.is_empty()).then(|| format!("different settings of one model, {}", told.join(", ")))
 }
 

@@ -131,7 +131,10 @@ fn tensor_table(tensors: &[TensorStats]) -> String {
         let layer = t.layer.map_or_else(|| "-".to_owned(), |l| l.to_string());
         let values = t.values.iter().zip(COLUMNS);
         let values = values.map(|(v, (_, decimals))| cell(*v, decimals));
-        [layer, t.name.clone()].into_iter().chain(values).collect()
+        [layer, gguf::short(&t.name).into_owned()]
+            .into_iter()
+            .chain(values)
+            .collect()
     };
     let right: Vec<usize> = (2..headers.len()).chain([0]).collect();
     gguf_cli::table(&headers, &tensors.iter().map(row).collect::<Vec<_>>(), &right)

@@ -85,6 +85,11 @@ impl Match {
         self.unseen.len() < self.n_counts
     }
 
+    /// Whether all matrices of the tensor have the same importance.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.layout != Layout::Own
+    }
+
     /// The share of matrices that saw tokens.
     pub(crate) fn share(&self) -> f64 {
         1.0 - self.unseen.len() as f64 / self.n_counts.max(1) as f64
@@ -272,7 +277,8 @@ impl Guide {
     }
 
     /// The weights of a matrix's columns: mean squares; 1 for a matrix that saw nothing; a small weight in place of
-    /// zeros that fill a whole group. Reads the file.
+    /// zeros that fill a whole group. Reads the file: all of the entry for the mean of its heads, so one result is to
+    /// serve all matrices where these share it ([`Match::is_shared`]).
     ///
     /// # Errors
     /// A read that fails.
@@ -367,24 +373,41 @@ mod tests {
         assert_eq!(tiny[16], LEAST);
     }
 
-    #[test]
-    fn matrices_along_a_fourth_dimension_share_importance() {
+    /// A matrix of one entry whose sums are 1, 2, and so on, and the folder that has it.
+    fn guide(name: &str, n_values: usize, n_counts: usize) -> (Guide, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m");
         let entry = gguf_imatrix_format::Entry {
-            sums: (0..32 * 3).map(|i| (i + 1) as f32).collect(),
+            sums: (0..n_values).map(|i| (i + 1) as f32).collect(),
             means: vec![],
-            counts: vec![1; 3],
+            counts: vec![1; n_counts],
         };
         let m = gguf_imatrix_format::Imatrix {
-            entries: [("x.weight".to_owned(), entry)].into(),
+            entries: [(name.to_owned(), entry)].into(),
             datasets: vec![],
             chunk_count: 1,
             chunk_size: 1,
             origin: None,
         };
         m.write_gguf(&path, false, &[]).unwrap();
-        let guide = Guide::load(&path, &[], &[]).unwrap();
+        (Guide::load(&path, &[], &[]).unwrap(), folder)
+    }
+
+    #[test]
+    fn the_mean_of_heads_is_the_same_for_all_matrices() {
+        let (guide, _folder) = guide("blk.0.attn_v_b.weight", 32 * 5, 1);
+        let shape = Shape::new(&[32, 2, 7]).unwrap();
+        let found = guide.find("blk.0.attn_kv_b.weight", &shape).unwrap().unwrap();
+        assert!(found.is_shared());
+        let mean: Vec<f32> = (0..32).map(|c| (c + 1) as f32 + 64.0).collect();
+        for matrix in 0..7 {
+            assert_eq!(guide.matrix(&found, matrix).unwrap(), mean, "{matrix}");
+        }
+    }
+
+    #[test]
+    fn matrices_along_a_fourth_dimension_share_importance() {
+        let (guide, _folder) = guide("x.weight", 32 * 3, 3);
         let shape = Shape::new(&[32, 2, 3, 2]).unwrap();
         let found = guide.find("x.weight", &shape).unwrap().unwrap();
         for row in 0..shape.n_rows() {
@@ -393,6 +416,7 @@ mod tests {
             let first = guide.matrix(&found, matrix).unwrap()[0];
             assert_eq!(first, (matrix * 32 + 1) as f32, "row {row}");
         }
+        assert!(!found.is_shared());
         let text = guide
             .find("x.weight", &Shape::new(&[32, 2, 2, 3]).unwrap())
             .unwrap_err();

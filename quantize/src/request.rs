@@ -1,15 +1,18 @@
 //! What the options ask for, every text of theirs parsed, before any file but those of rules is looked at.
 
-use std::fmt::Write as _;
-use std::path::Path;
+mod rules;
 
-use gguf::{Value, key};
+use std::fmt::Write as _;
+
+use gguf::{Value, key, short};
 use gguf_blocks::{Format, registry};
-use gguf_cli::{Failure, ReserveArgs, Result, file_name, read_text};
+use gguf_cli::{Failure, ReserveArgs, Result, file_name};
 
 use crate::job::{Arrangement, Job, Kind, Target};
 use crate::options::{RecipeArgs, Uncovered};
-use crate::policy::{Override, Wish};
+use crate::policy::Wish;
+
+use rules::Rules;
 
 /// Longest string value of `--override-kv`, in bytes, as readers of the reference have it.
 const MAX_TEXT: usize = 127;
@@ -30,7 +33,7 @@ pub(crate) struct Request {
     leave_output: bool,
     output_type: Option<&'static str>,
     token_embd_type: Option<&'static str>,
-    rules: Vec<Override>,
+    rules: Rules,
     /// Layers to leave out, ascending, each once.
     pub(crate) prune: Vec<u32>,
     /// Metadata to set.
@@ -51,12 +54,12 @@ impl Request {
             let what = "`--pure` asks for the base type of a file type, and `COPY` has none";
             return Err(Failure::Usage(what.to_owned()));
         }
-        let mut rules = Vec::new();
+        let mut rules = Rules::default();
         for text in &args.tensor_type {
-            rules.push(parse_rule(text, &format!("--tensor-type `{text}`"))?);
+            rules.add(text, &format!("--tensor-type `{}`", short(text)))?;
         }
         for path in &args.tensor_type_file {
-            rules.extend(rules_of_file(path)?);
+            rules.add_file(path)?;
         }
         let mut prune = args.prune_layers.clone();
         prune.sort_unstable();
@@ -100,8 +103,16 @@ impl Request {
             leave_output: self.leave_output,
             output_type: self.output_type,
             token_embd_type: self.token_embd_type,
-            overrides: self.rules.clone(),
+            overrides: self.rules.list.clone(),
         }
+    }
+
+    /// Whether the rules can be tried on all of so many tensors, whose names have so many bytes.
+    ///
+    /// # Errors
+    /// Rules that take too long.
+    pub(crate) fn check_rules(&self, n_tensors: usize, name_bytes: usize) -> Result<()> {
+        self.rules.check_search(n_tensors, name_bytes)
     }
 
     /// One line that says how a target is made: its type and the options that decide what its tensors hold, in a fixed
@@ -144,7 +155,7 @@ impl Request {
         if let Some(t) = self.token_embd_type {
             option("--token-embedding-type", t);
         }
-        for rule in &self.rules {
+        for rule in &self.rules.list {
             let pattern = rule.text.rsplit_once('=').map_or(rule.text.as_str(), |(p, _)| p);
             option("--tensor-type", &format!("{pattern}={}", rule.type_name));
         }
@@ -176,7 +187,7 @@ impl UnknownType {
         let names: Vec<_> = encodable().map(|f| f.name).collect();
         Failure::Usage(format!(
             "{place}: unknown tensor type `{}`; available: {}",
-            self.0,
+            short(&self.0),
             names.join(", ")
         ))
     }
@@ -189,56 +200,6 @@ fn encodable() -> impl Iterator<Item = &'static Format> {
 fn tensor_type(name: &str) -> std::result::Result<&'static str, UnknownType> {
     let found = encodable().find(|f| f.name.eq_ignore_ascii_case(name));
     found.map(|f| f.name).ok_or_else(|| UnknownType(name.to_owned()))
-}
-
-/// A rule `REGEX=TENSOR_TYPE`; `place` says where it was given.
-fn parse_rule(rule: &str, place: &str) -> Result<Override> {
-    let bad = |what: &str| Failure::Usage(format!("{place}: {what}"));
-    let (pattern, name) = rule
-        .rsplit_once('=')
-        .ok_or_else(|| bad("expected NAME_OR_REGEX=TENSOR_TYPE"))?;
-    if pattern.is_empty() {
-        return Err(bad("expected a pattern in front of `=`"));
-    }
-    let type_name = tensor_type(name).map_err(|e| e.of(place))?;
-    let pattern = regex::RegexBuilder::new(pattern)
-        .case_insensitive(true)
-        .build()
-        .map_err(|e| {
-            // The crate's message draws the pattern over several lines; its last line says what is wrong.
-            let text = e.to_string();
-            bad(&format!(
-                "not a regular expression: {}",
-                text.lines().last().unwrap_or_default().trim()
-            ))
-        })?;
-    Ok(Override {
-        text: rule.to_owned(),
-        pattern,
-        type_name,
-    })
-}
-
-fn rules_of_file(path: &Path) -> Result<Vec<Override>> {
-    let text = read_text(path)?;
-    let items = text.split_whitespace().enumerate();
-    let rules: Vec<_> = items
-        .map(|(i, item)| {
-            let place = format!(
-                "--tensor-type-file `{}`, item {}, `{item}`",
-                path.display(),
-                i + 1
-            );
-            parse_rule(item, &place)
-        })
-        .collect::<Result<_>>()?;
-    if rules.is_empty() {
-        return Err(Failure::Usage(format!(
-            "--tensor-type-file `{}`: expected NAME_OR_REGEX=TENSOR_TYPE items, found none",
-            path.display()
-        )));
-    }
-    Ok(rules)
 }
 
 /// A pair `KEY=TYPE:VALUE`. Whole numbers become u32 of their absolute value, as in llama.cpp.
@@ -289,24 +250,6 @@ fn parse_pair(text: &str) -> Result<(String, Value)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rules_are_read_from_the_last_equals_sign() {
-        let rule = parse_rule("blk\\.(0|1)\\.FFN=q5_k", "here").unwrap();
-        assert!(rule.pattern.is_match("blk.1.ffn_up.weight") && rule.type_name == "Q5_K");
-        for (bad, part) in [
-            ("ffn", "NAME_OR_REGEX=TENSOR_TYPE"),
-            ("=q5_k", "in front of `=`"),
-            ("a=Q99", "unknown tensor type `Q99`"),
-            ("(a=q8_0", "not a regular expression"),
-        ] {
-            let text = parse_rule(bad, "here").unwrap_err().to_string();
-            assert!(
-                text.starts_with("here: ") && text.contains(part) && text.lines().count() == 1,
-                "{text}"
-            );
-        }
-    }
 
     #[test]
     fn pairs_have_the_references_types() {

@@ -15,7 +15,7 @@ use rayon::ThreadPool;
 use crate::engine::{self, Importances, Work};
 use crate::guide::Guide;
 use crate::job::{Arrangement, Job, Target};
-use crate::plan::{Plan, Step};
+use crate::plan::{Plan, Step, shortened};
 use crate::report::{self, Needs};
 use crate::request::Request;
 use crate::shards::{Division, Shards};
@@ -26,6 +26,9 @@ use crate::verify::{self, Loss};
 const HELPERS: u64 = 2;
 /// Address space for what is neither rows in work nor threads: heads, buffers of the digest, the look at samples.
 const BESIDE: u64 = 4 << 20;
+
+/// Warnings, and notes, of a target that are told: every tensor, and every rule, may have some.
+const MOST_TOLD: usize = 500;
 
 /// One target with all that is decided for it.
 struct Product<'a> {
@@ -480,9 +483,11 @@ impl<'a> Run<'a> {
     fn talk(&self, needs: Needs) {
         needs.warning().iter().for_each(|line| gguf_cli::warn(line));
         for product in &self.products {
-            product.plan.warnings.iter().for_each(|line| gguf_cli::warn(line));
+            let warnings = shortened(&product.plan.warnings, MOST_TOLD, " warnings (`--json` has all)");
+            warnings.iter().for_each(|line| gguf_cli::warn(line));
             if !self.job.work.talk.quiet {
-                product.plan.notes.iter().for_each(|line| gguf_cli::say(line));
+                let notes = shortened(&product.plan.notes, MOST_TOLD, " notes (`--json` has all)");
+                notes.iter().for_each(|line| gguf_cli::say(line));
             }
         }
     }

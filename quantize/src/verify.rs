@@ -7,7 +7,7 @@ use gguf_cli::{Failure, Result};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::engine::{Importances, RowSizes, Target, as_importance, encoder, row_bytes};
+use crate::engine::{Importances, Known, RowSizes, Target, as_importance, encoder, row_bytes};
 use crate::plan::Step;
 
 /// One row of this many is looked at.
@@ -113,7 +113,7 @@ fn tensor(
     let mut values = vec![0.0; sizes.unit * sizes.n_cols];
     let (mut written, mut expected) = (vec![0; to], vec![0; to]);
     let mut found = vec![0.0; sizes.n_cols];
-    let mut loss = Loss::default();
+    let (mut known, mut loss) = (Known::default(), Loss::default());
     for sample in 0..n_samples {
         let row = (2 * sample + 1) * n_rows / (2 * n_samples);
         let unit = sizes.unit as u64;
@@ -121,8 +121,8 @@ fn tensor(
         let decoded = step.from.decode_rows(sizes.n_cols, &raw, &mut values);
         decoded.expect("the plan refuses types without a decoder");
         let values = &values[(row % unit) as usize * sizes.n_cols..][..sizes.n_cols];
-        let weights = importances(step, step.matrix_of(row))?;
-        encoder(step)(values, as_importance(&weights), &mut expected);
+        let weights = known.weights(step, (0, step.matrix_of(row)), importances)?;
+        encoder(step)(values, as_importance(weights), &mut expected);
         outputs.read_at(output, at + row * to as u64, &mut written)?;
         if written != expected {
             let name = &step.source.name;
@@ -132,7 +132,7 @@ fn tensor(
             )));
         }
         step.to.decode_rows(sizes.n_cols, &written, &mut found);
-        loss.add_row(values, &found, &weights);
+        loss.add_row(values, &found, weights);
     }
     if loss.is_worse_than_nothing() {
         return Err(Failure::Input(format!(

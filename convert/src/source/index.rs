@@ -1,8 +1,8 @@
 //! Which files hold the weights.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::collections::hash_map::{Entry as Slot, HashMap};
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::path::{Component, Path};
 
@@ -113,9 +113,10 @@ impl Index {
         };
         check_names(dir, &files)?;
         check_presence(dir, &files, &there, map.is_some())?;
+        let read: HashSet<&String> = files.iter().collect();
         let rest: Vec<_> = there
-            .into_iter()
-            .filter(|n| !files.contains(n))
+            .iter()
+            .filter(|n| !read.contains(n))
             .map(|n| format!("`{n}`"))
             .collect();
         let notes = match rest.as_slice() {

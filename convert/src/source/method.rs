@@ -41,6 +41,9 @@ const METHODS: &[(&str, Reader)] = &[
     ("bitnet", |_| Ok(Form::BitNet)),
 ];
 
+/// Different schemes of one checkpoint, each of which is tried on each weight. Those in use have three.
+const MAX_SCHEMES: usize = 64;
+
 /// A method with what only its settings tell.
 #[derive(Clone, Debug)]
 pub(crate) struct Method {
@@ -269,7 +272,7 @@ fn compressed_tensors(settings: &Settings<'_>) -> Result<Form> {
             return Err(settings.unsupported(&format!("`format` `{format}`")));
         }
     }
-    let mut schemes = Vec::new();
+    let mut schemes: Vec<Scheme> = Vec::new();
     for (_, group) in groups.into_iter().flatten() {
         let weights = &group["weights"];
         let is_packed = [group, json].iter().any(|of| of["format"] == "pack-quantized");
@@ -277,7 +280,13 @@ fn compressed_tensors(settings: &Settings<'_>) -> Result<Form> {
             return Err(settings.unsupported("`type` `float` of packed weights"));
         }
         if weights.is_object() {
-            schemes.push(scheme(settings, weights)?);
+            let scheme = scheme(settings, weights)?;
+            if !schemes.contains(&scheme) {
+                schemes.push(scheme);
+            }
+        }
+        if schemes.len() > MAX_SCHEMES {
+            return Err(settings.unsupported(&format!("more than {MAX_SCHEMES} schemes in `config_groups`")));
         }
     }
     Ok(Form::Compressed(schemes))

@@ -9,7 +9,13 @@ use super::token::{ADDED_SCORE, BLANK, Token, TokenType};
 use super::tokenizer::{AddedToken, TokenizerJson};
 use super::{TOKENIZER, bpe, steps};
 use crate::Result;
-use crate::error::Error;
+use crate::error::{Error, quoted, shortened};
+
+/// Normalizers that a note names.
+const N_SHOWN: usize = 8;
+
+/// Replaced tokens that a note names.
+const N_REPLACED: usize = 4;
 
 /// What the steps of tokenizer.json do with blanks.
 #[derive(Debug, Default)]
@@ -47,7 +53,7 @@ impl Blanks {
             "Replace" if step["pattern"]["String"] == " " && sign(&step["content"]) => self.escaped = true,
             "Replace" if step["pattern"]["Regex"] == " {2,}" => self.merged = true,
             "Precompiled" => self.charsmap = step["precompiled_charsmap"].as_str().map(str::to_owned),
-            other => self.normalizers.push(other.to_owned()),
+            other => self.normalizers.push(quoted(other)),
         }
     }
 
@@ -75,9 +81,9 @@ impl Blanks {
             return Err(Error::mismatch(object, expected, format!("`{step}`")));
         }
         if !self.normalizers.is_empty() {
-            let kinds = self.normalizers.join("`, `");
+            let kinds = shortened(&self.normalizers, N_SHOWN, ", ");
             notes.push(format!(
-                "{TOKENIZER} normalizes text with `{kinds}`, the output does not"
+                "{TOKENIZER} normalizes text with {kinds}, the output does not"
             ));
         }
         Ok(())
@@ -212,11 +218,8 @@ pub(super) fn from_model(
     let mut added = listed;
     if let Some(json) = json {
         let mut ordinary = Vec::new();
-        for token in json
-            .into_iter()
-            .filter(|t| added.iter().all(|a| a.id != t.id))
-            .collect::<Vec<_>>()
-        {
+        let ids: HashSet<u64> = added.iter().map(|token| token.id).collect();
+        for token in json.into_iter().filter(|t| !ids.contains(&t.id)) {
             let piece = usize::try_from(token.id).ok().and_then(|id| tokens.get_mut(id));
             match piece {
                 // The reference converter takes such pieces for ordinary ones, and outputs are to be equal.
@@ -245,6 +248,7 @@ pub(super) fn from_model(
 /// Puts added tokens into the vocabulary. One that the vocabulary already has with a part of its own keeps it.
 pub(super) fn merge_added(tokens: &mut Vec<Token>, added: &[AddedToken], notes: &mut Vec<String>) {
     let n = tokens.len();
+    let mut replaced = Vec::new();
     for token in added {
         let new = Token::added(token, ADDED_SCORE);
         // Ids of these families are dense and in order, but for those of damaged files.
@@ -260,16 +264,19 @@ pub(super) fn merge_added(tokens: &mut Vec<Token>, added: &[AddedToken], notes: 
             }
             Some(old) => {
                 if old.kind != TokenType::Unused {
-                    notes.push(format!(
-                        "token {}, `{}`, is replaced by the added token `{}`",
+                    replaced.push(format!(
+                        "token {}, {}, is replaced by the added token {}",
                         token.id,
-                        old.text.escape_debug(),
-                        token.content.escape_debug()
+                        quoted(&old.text),
+                        quoted(&token.content)
                     ));
                 }
                 *old = new;
             }
         }
+    }
+    if !replaced.is_empty() {
+        notes.push(shortened(&replaced, N_REPLACED, "; "));
     }
 }
 

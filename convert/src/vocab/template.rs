@@ -1,5 +1,6 @@
 //! Chat templates: from their own file or from `tokenizer_config.json`.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use gguf::{Metadata, Value};
@@ -7,12 +8,18 @@ use serde_json::Value as Json;
 
 use super::TOKENIZER_CONFIG;
 use crate::Result;
-use crate::error::Error;
+use crate::error::{Error, shortened};
 use crate::source::{read_json_if_there, read_text_if_there};
 
 const JINJA: &str = "chat_template.jinja";
 const IN_JSON: &str = "chat_template.json";
 const FOLDER: &str = "additional_chat_templates";
+
+/// Templates beside the default one, each of which becomes a key. Models in use have up to four.
+const MAX_NAMED: usize = 1024;
+
+/// Left out templates that a note names.
+const N_SHOWN: usize = 4;
 
 /// The templates of a checkpoint.
 #[derive(Debug, Default)]
@@ -20,6 +27,7 @@ pub(super) struct Templates {
     default: Option<String>,
     /// Name and text, in the order in which they were found.
     named: Vec<(String, String)>,
+    names: HashSet<String>,
     /// The files they came from.
     pub(super) files: Vec<PathBuf>,
 }
@@ -66,20 +74,31 @@ impl Templates {
         found.files.extend([dir.join(JINJA), dir.join(IN_JSON)]);
         let mut candidates = candidates.into_iter();
         if let Some((name, text)) = candidates.next() {
-            let others: Vec<_> = candidates.filter(|(_, t)| *t != text).map(|(n, _)| n).collect();
+            let others: Vec<_> = candidates
+                .filter(|(_, t)| *t != text)
+                .map(|(n, _)| n.to_owned())
+                .collect();
             if !others.is_empty() {
                 notes.push(format!(
                     "the chat template is that of {name}; left out: {}",
-                    others.join(", ")
+                    shortened(&others, N_SHOWN, ", ")
                 ));
             }
             found.default = Some(text);
+        }
+        let n = found.named.len();
+        if n > MAX_NAMED {
+            return Err(Error::mismatch(
+                "named chat templates",
+                format!("at most {MAX_NAMED}"),
+                n,
+            ));
         }
         Ok(found)
     }
 
     fn add_named(&mut self, name: &str, text: &str) {
-        if self.named.iter().all(|(n, _)| n != name) {
+        if self.names.insert(name.to_owned()) {
             self.named.push((name.to_owned(), text.to_owned()));
         }
     }

@@ -388,6 +388,51 @@ fn steps_that_take_more_than_the_file_backs_are_a_note() {
 }
 
 #[test]
+fn tokens_that_take_more_than_the_file_backs_are_a_note() {
+    // The library drops a Unigram token's bytes one inside the other: a thread's stack would end.
+    let long = "a".repeat(30_000);
+    let unigram = json!({
+        "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0], [long, -5.0]]},
+    });
+    let mut blanks = all_bytes();
+    blanks["added_tokens"][1]["content"] = json!("\u{2581}".to_owned() + &"ж".repeat(300));
+    let mut many = all_bytes();
+    let tokens = (300..1500).map(|id| added(id, &format!("{id:0100}"), false));
+    many["added_tokens"] = tokens.collect();
+    for (json, word) in [
+        (unigram, "at most 128 bytes, found one of 30000"),
+        (blanks, "at most 512 bytes, found one of 603"),
+        (many, "found 120000"),
+    ] {
+        let notes = verified(&[("tokenizer.json", json)], 2000, None).expect("not compared");
+        let [note] = &notes[..] else { panic!("{notes:?}") };
+        assert!(note.contains("not compared") && note.contains(word), "{note}");
+    }
+}
+
+#[test]
+fn named_templates_are_bounded() {
+    let template = |i: usize| json!({"name": format!("n{i}"), "template": "x"});
+    let config = |n: usize| json!({"chat_template": (0..n).map(template).collect::<Vec<_>>()});
+    let with = |n: usize| {
+        keys(
+            &[
+                ("tokenizer.json", all_bytes()),
+                ("tokenizer_config.json", config(n)),
+            ],
+            310,
+        )
+    };
+    let (metadata, _) = with(1024).expect("few enough");
+    assert_eq!(strings(&metadata, "tokenizer.chat_templates").len(), 1024);
+    let message = with(1025).expect_err("too many").to_string();
+    assert!(
+        message.contains("at most 1024") && message.contains("1025"),
+        "{message}"
+    );
+}
+
+#[test]
 fn what_is_put_around_texts_is_left_out_of_the_comparison() {
     let mut json = all_bytes();
     let text = json!({"Sequence": {"id": "A", "type_id": 0}});

@@ -7,6 +7,10 @@ use super::token::{BLANK, Token, TokenType};
 use super::tokenizer::TokenizerJson;
 use super::{TOKENIZER, steps};
 use crate::Result;
+use crate::error::{quoted, shortened};
+
+/// Normalizers that a note names.
+const N_SHOWN: usize = 8;
 
 pub(super) fn from_json(tokenizer: TokenizerJson, notes: &mut Vec<String>) -> Result<Content> {
     let kinds: Vec<_> = steps(&tokenizer.normalizer, "normalizers")
@@ -14,13 +18,14 @@ pub(super) fn from_json(tokenizer: TokenizerJson, notes: &mut Vec<String>) -> Re
         .collect();
     let bert = steps(&tokenizer.normalizer, "normalizers").find(|step| step["type"] == "BertNormalizer");
     if kinds != ["BertNormalizer"] {
+        let kinds: Vec<String> = kinds.iter().copied().map(quoted).collect();
         let found = if kinds.is_empty() {
-            "none".to_owned()
+            "`none`".to_owned()
         } else {
-            kinds.join("`, `")
+            shortened(&kinds, N_SHOWN, ", ")
         };
         notes.push(format!(
-            "{TOKENIZER} normalizes text with `{found}`, the output as BERT does"
+            "{TOKENIZER} normalizes text with {found}, the output as BERT does"
         ));
     }
     let lowercase =

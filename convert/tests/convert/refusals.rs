@@ -246,6 +246,16 @@ fn settings_that_the_architecture_does_not_have() {
 }
 
 #[test]
+fn without_weights_the_tokenizer_backs_the_size_of_the_vocabulary() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut checkpoint = Checkpoint::tiny("BF16");
+    checkpoint.config["vocab_size"] = json!(10_000_000);
+    let dir = checkpoint.write(&folder.path().join("tiny"));
+    let words = ["`vocab_size`", "at most", "10000000"];
+    refused("vocab_size", &dir, &["--vocab-only"], 1, &words);
+}
+
+#[test]
 fn tensors_that_do_not_fit() {
     let expert = "model.layers.0.mlp.experts.1.up_proj.weight";
     bent("missing expert", &[expert, "layer 0"], |c| {
@@ -275,6 +285,10 @@ fn tensors_that_do_not_fit() {
     );
     bent("too many dimensions", &["q_proj", "at most 4"], |c| {
         c.tensor("model.layers.0.self_attn.q_proj.weight").shape = vec![2, 2, 2, 2, 64];
+    });
+    bent("too many matrices", &["q_proj", "at most 65536 matrices"], |c| {
+        let tensor = c.tensor("model.layers.0.self_attn.q_proj.weight");
+        (tensor.shape, tensor.data) = (vec![65_537, 1, 1], vec![0; 65_537 * 2]);
     });
     // Nothing in the file backs the other dimensions.
     bent("no elements", &["q_proj", "above 0"], |c| {

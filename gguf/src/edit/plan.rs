@@ -193,7 +193,7 @@ fn refuse_key(key: &str, why: &str) -> Error {
     Error::Output(format!("cannot change metadata key `{key}`: {why}").into())
 }
 
-/// Refuses keys that say where the file's parts are. Those may change their type, which some writers get wrong.
+/// Refuses keys that say where the file's parts are. A type of those that some writers get wrong may be put right.
 fn check_free(key: &str, value: Option<&Value>, before: &Metadata) -> Result<()> {
     if key.is_empty() || key.len() as u64 > limits::MAX_KEY_BYTES {
         let why = format!(
@@ -209,12 +209,18 @@ fn check_free(key: &str, value: Option<&Value>, before: &Metadata) -> Result<()>
             "it is the room for edits: see `--reserve-metadata`",
         ));
     }
-    let same = value.and_then(Value::to_uint).is_some_and(|new| {
-        let old = before.get(key).and_then(Value::to_uint);
-        old == Some(new)
-    });
-    if same {
-        return Ok(());
+    let old = before.get(key).and_then(Value::to_uint);
+    if let Some(same) = value.filter(|new| old.is_some() && new.to_uint() == old) {
+        return match key::type_of_place(key) {
+            Some(only) if same.value_type() != only => {
+                let why = format!(
+                    "expected type {only}, in which llama.cpp reads it, found {}",
+                    same.type_name()
+                );
+                Err(refuse_key(key, &why))
+            }
+            _ => Ok(()),
+        };
     }
     if key == key::ALIGNMENT {
         let why =

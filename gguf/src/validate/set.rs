@@ -73,13 +73,9 @@ pub(super) fn check(file: &GgufFile, findings: &mut Findings) {
 
 /// llama.cpp reads these keys in one type only.
 fn check_types(file: &GgufFile, findings: &mut Findings) {
-    for (key, expected) in [
-        (key::SPLIT_NO, "u16"),
-        (key::SPLIT_COUNT, "u16"),
-        (key::SPLIT_TENSORS, "i32"),
-    ] {
-        if let Some(value) = file.metadata.get(key)
-            && value.type_name() != expected
+    for key in key::SPLIT {
+        if let (Some(value), Some(expected)) = (file.metadata.get(key), key::type_of_place(key))
+            && value.value_type() != expected
         {
             let what = format!(
                 "expected type {expected}, found {}: llama.cpp refuses the file",

@@ -306,12 +306,31 @@ fn changes_that_would_harm_are_refused() {
     }
     assert!(read(&path) == before);
 
-    let wrong_type = sound().pair("general.alignment", 5, &32_u32.to_le_bytes());
-    let (_folder, path) = file(&wrong_type);
-    assert!(
-        apply(&path, &[set("general.alignment", 32_u32)]),
-        "its type may be put right"
-    );
+    for (key, right, wrong) in [
+        ("general.alignment", Value::U32(32), Value::I32(32)),
+        ("split.no", Value::U16(0), Value::U32(0)),
+        ("split.count", Value::U16(1), Value::I32(1)),
+        ("split.tensors.count", Value::I32(1), Value::I64(1)),
+    ] {
+        let with = |value: &Value| {
+            let (kind, bytes) = match *value {
+                Value::U16(n) => (2, n.to_le_bytes().to_vec()),
+                Value::U32(n) => (4, n.to_le_bytes().to_vec()),
+                Value::I32(n) => (5, n.to_le_bytes().to_vec()),
+                Value::I64(n) => (11, n.to_le_bytes().to_vec()),
+                ref other => panic!("{other:?}"),
+            };
+            file(&sound().pair(key, kind, &bytes))
+        };
+        let (_folder, path) = with(&wrong);
+        plan(&path, &[set(key, right.clone())]).expect("its type may be put right");
+        let (_folder, path) = with(&right);
+        let refused = plan(&path, &[set(key, wrong)])
+            .expect_err("made wrong")
+            .to_string();
+        let expected = format!("expected type {}", right.type_name());
+        assert!(refused.contains(key) && refused.contains(&expected), "{refused}");
+    }
 
     let twice = sound().u32("test.block_count", 2);
     let (_folder, path) = file(&twice);

@@ -1,6 +1,6 @@
 //! Several matrices as one: sums and counts of all texts together, as if one run had seen them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::{Entry, Error, Imatrix, Origin, Result, is_experts};
 
@@ -210,12 +210,9 @@ impl Merger {
             }
             return;
         };
-        let again: Vec<&str> = other
-            .texts
-            .iter()
-            .filter(|t| own.texts.contains(t))
-            .map(String::as_str)
-            .collect();
+        let before: HashSet<&str> = own.texts.iter().map(String::as_str).collect();
+        let texts = other.texts.iter().map(String::as_str);
+        let again: Vec<&str> = texts.filter(|t| before.contains(*t)).collect();
         if !again.is_empty() {
             notes.push(format!(
                 "text {} is in the matrices before: chunks of it that both saw count twice",
@@ -407,5 +404,24 @@ mod tests {
             notes.iter().any(|n| n.contains("only some of the matrices")) && m.origin.is_none(),
             "{notes:?}"
         );
+    }
+
+    #[test]
+    fn texts_that_come_again_are_told_in_their_order() {
+        let made = |texts: Vec<String>| Imatrix {
+            origin: Some(Origin {
+                model: None,
+                texts,
+                tool: "t".to_owned(),
+            }),
+            ..one("w", &[1.0], &[1], 2)
+        };
+        let texts = |from: u32, to: u32| -> Vec<String> { (from..to).rev().map(|n| n.to_string()).collect() };
+        let mut m = made(texts(0, 20_000));
+        let notes = m.merge(made(texts(10_000, 30_000))).unwrap();
+        let again = texts(10_000, 20_000).join(", ");
+        let note = format!("text {again} is in the matrices before: chunks of it that both saw count twice");
+        assert!(notes == [note], "{} notes", notes.len());
+        assert_eq!(m.origin.unwrap().texts.len(), 40_000);
     }
 }

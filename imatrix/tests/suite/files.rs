@@ -221,6 +221,38 @@ fn merging_says_what_came_out_of_it() {
     );
 }
 
+/// Keys that no forward pass reads change nothing; of an architecture that is not known each does.
+#[test]
+fn any_number_of_settings_makes_a_short_message() {
+    let f = Folder::new();
+    for (name, architecture, value) in [
+        ("a", "llama", 1),
+        ("b", "llama", 2),
+        ("c", "none", 1),
+        ("d", "none", 2),
+    ] {
+        let settings: Vec<String> = (0..20_000)
+            .map(|i| format!("{architecture}.k{i:05}={value}"))
+            .collect();
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let mut matrix = made(&[50, 0], &settings, name);
+        let model = matrix.origin.as_mut().and_then(|o| o.model.as_mut());
+        model.unwrap().architecture = architecture.to_owned();
+        matrix.write_gguf(Path::new(&f.path(name)), false, &[]).unwrap();
+    }
+    assert_eq!(f.succeeds("compare @a @b").1, "");
+    f.succeeds("--in-file @a --in-file @b -o @ab --quiet");
+    assert!(f.matrix("ab").origin.unwrap().model.is_some());
+    let (_, talk) = f.succeeds("compare @c @d");
+    let what = "different settings of one model, key `none.k00000`: 1 and 2, key `none.k00001`: 1 and 2, ";
+    assert!(
+        talk.contains(what) && talk.trim_end().ends_with("and 19992 more"),
+        "{talk}"
+    );
+    f.succeeds("--in-file @c --in-file @d -o @cd --quiet");
+    assert_eq!(f.matrix("cd").origin.unwrap().model, None);
+}
+
 #[test]
 fn forms_are_told_by_their_bytes_and_what_is_lost_is_said() {
     let f = Folder::new();
@@ -376,4 +408,33 @@ fn two_matrices_are_compared() {
     f.refuses("compare @a @none", 2, "none");
     let same = f.json("compare GGUF GGUF --json");
     assert!((same["cosine"].as_f64().unwrap() - 1.0).abs() < 1e-12);
+}
+
+/// One long name would pad every row.
+#[test]
+fn tables_cut_long_names_and_json_has_them_whole() {
+    let f = Folder::new();
+    let long = format!("blk.0.{}", "x".repeat(50_000));
+    let names = (1..20).map(|i| format!("blk.{i}.attn_q.weight"));
+    let entry = |name: String| {
+        let sums = vec![1.0, 2.0];
+        let (means, counts) = (vec![], vec![4]);
+        (name, Entry { sums, means, counts })
+    };
+    let mut matrix = experts(&[4]);
+    matrix.write_legacy(Path::new(&f.path("b")), false, &[]).unwrap();
+    matrix.entries.extend(names.chain([long.clone()]).map(entry));
+    matrix.write_legacy(Path::new(&f.path("a")), false, &[]).unwrap();
+    for args in ["stats @a", "compare @a @a", "compare @a @b"] {
+        let (table, _) = f.succeeds(args);
+        assert!(table.contains("xxx.. (50006 bytes)"), "{args}: {table}");
+        assert!(table.len() < 50_000, "{args}: {} bytes", table.len());
+    }
+    for args in ["stats @a --json", "compare @a @a --json"] {
+        let json = f.json(args);
+        let rows = json["tensors"].as_array().unwrap();
+        assert!(rows.iter().any(|row| row["name"] == long.as_str()), "{args}");
+    }
+    let json = f.json("compare @a @b --json");
+    assert_eq!(json["only_a"][0], long.as_str());
 }

@@ -148,8 +148,7 @@ fn files_and_tensors(
             let (to_tensors, tensors) = sync_channel(n_chunks);
             let next = &next_part;
             readers.push(spawn_scoped(scope, "reader", move || {
-                let outputs = [to_files, to_tensors];
-                read_parts(file, next, &free, &outputs)
+                read_parts(file, next, &free, (&to_files, &to_tensors))
             })?);
             ends.push(Mutex::new(Some((files, back.clone()))));
             ends.push(Mutex::new(Some((tensors, back))));
@@ -204,7 +203,7 @@ fn both(
     }
 }
 
-/// Gives the buffer of a chunk that nobody else has back to the reader, which may have ended.
+/// Gives the buffer of a chunk that the other digest does not need any more back to the reader, which may have ended.
 fn recycle(chunk: Arc<Chunk>, back: &SyncSender<Vec<u8>>) {
     if let Some(chunk) = Arc::into_inner(chunk) {
         drop(back.try_send(chunk.bytes));
@@ -216,7 +215,7 @@ fn read_parts(
     file: &GgufFile,
     next: &AtomicUsize,
     free: &Receiver<Vec<u8>>,
-    outputs: &[SyncSender<Arc<Chunk>>],
+    (to_files, to_tensors): (&SyncSender<Arc<Chunk>>, &SyncSender<Arc<Chunk>>),
 ) -> Result<()> {
     loop {
         let part = next.fetch_add(1, Ordering::Relaxed);
@@ -230,10 +229,9 @@ fn read_parts(
             bytes.resize((source.len() - at).min(CHUNK as u64) as usize, 0);
             source.read_at(at, &mut bytes)?;
             let chunk = Arc::new(Chunk { part, at, bytes });
-            for output in outputs {
-                if output.send(Arc::clone(&chunk)).is_err() {
-                    return Ok(());
-                }
+            // Nothing of the chunk stays here: were this the last to let go of it, its buffer would not come back.
+            if to_files.send(Arc::clone(&chunk)).is_err() || to_tensors.send(chunk).is_err() {
+                return Ok(());
             }
         }
     }

@@ -69,6 +69,40 @@ fn digests_are_those_of_file_and_tensors_for_any_number_of_threads() {
     assert_eq!(json["tensors"][1]["name"], "blk.0.attn_norm.weight");
 }
 
+/// Buffers go round between the reader and two digests; one that was lost for each file would end them.
+#[test]
+fn sets_of_many_small_shards_are_hashed_to_their_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let all = (0..500).fold(Model::new(), |model, i| {
+        model.with(&format!("t{i:03}.weight"), &[1], "F32", &[i as f32])
+    });
+    let first = all.save_split(folder.path(), "s", 1);
+    for threads in ["1", "2", "4"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-inspect"))
+            .args(["hash", &first, "-t", threads])
+            .stdout(std::fs::File::create(folder.path().join("out")).expect("a file"))
+            .spawn()
+            .expect("the program starts");
+        let start = std::time::Instant::now();
+        let status = loop {
+            match child.try_wait().expect("a child") {
+                Some(status) => break status,
+                None if start.elapsed().as_secs() < 100 => {
+                    std::thread::sleep(std::time::Duration::from_millis(5))
+                }
+                None => {
+                    child.kill().expect("stopped");
+                    panic!("{threads} threads: no end after 100 seconds");
+                }
+            }
+        };
+        assert!(status.success(), "{threads} threads");
+        let lines = std::fs::read_to_string(folder.path().join("out")).expect("text");
+        assert_eq!(lines.matches("# tensor ").count(), 500);
+        assert_eq!(lines.matches("  s-00").count(), 500);
+    }
+}
+
 #[test]
 fn sha256sum_checks_the_files() {
     let (folder, model, manifest) = hashed();

@@ -26,7 +26,7 @@ use queue::{Done, Queue, Stretch, Task};
 use task::{Scratch, Sink};
 
 pub use fault::{Fault, first_not_finite};
-pub(crate) use task::{Importances, RowSizes, as_importance, encoder, row_bytes};
+pub(crate) use task::{Importances, Known, RowSizes, as_importance, encoder, row_bytes};
 
 /// Bytes of a task where memory allows: rows in the source and in all targets' types.
 const TASK_BYTES: u64 = 2 << 20;

@@ -60,16 +60,35 @@ pub(crate) struct Scratch {
     raw: Vec<u8>,
     values: Vec<f32>,
     encoded: Vec<Vec<u8>>,
-    /// The importance of one matrix for each target that has the tensor.
+    /// For each target that has the tensor. A step has the same targets in each of its tasks.
     importance: Vec<Known>,
 }
 
-/// The importance that a worker has of a target.
+/// The importance of one matrix, kept for the rows to come: reading it may take a while.
 #[derive(Default)]
-struct Known {
+pub(crate) struct Known {
     /// Index of the step, number of the matrix.
     of: Option<(usize, usize)>,
     weights: Vec<f32>,
+}
+
+impl Known {
+    /// The weights of a matrix (index of the step, number of the matrix), loaded where it is not the one that is there.
+    ///
+    /// # Errors
+    /// A read of the importance matrix that fails.
+    pub(crate) fn weights(
+        &mut self,
+        step: &Step,
+        of: (usize, usize),
+        importances: &Importances<'_>,
+    ) -> Result<&[f32]> {
+        if self.of != Some(of) {
+            self.weights = importances(step, of.1)?;
+            self.of = Some(of);
+        }
+        Ok(&self.weights)
+    }
 }
 
 /// One target's part in a task.
@@ -139,12 +158,12 @@ fn encode(
             if let Some(col) = first_not_finite(values) {
                 return Err(unsound(&Fault::not_finite(row, col, values[col]), step));
             }
-            let matrix = step.matrix_of(row);
             for ((sink, out), known) in sinks.iter().zip(&mut *encoded).zip(&mut *importance) {
                 if sink.step.is_copy() {
                     continue;
                 }
-                let weights = known_importance(sink.step, (task.step, matrix), importances, known)?;
+                let of = (task.step, sink.step.matrix_of(row));
+                let weights = as_importance(known.weights(sink.step, of, importances)?);
                 let at = out.len();
                 out.resize(at + row_bytes(step, sink.step.to)?, 0);
                 encode_row(sink.step, row, values, weights, &mut out[at..])?;
@@ -152,21 +171,6 @@ fn encode(
         }
     }
     Ok(())
-}
-
-/// The importance of a matrix (index of the step, number of the matrix), loaded where it is not the one that is there.
-/// A step has the same sinks in each of its tasks.
-fn known_importance<'a>(
-    step: &Step,
-    of: (usize, usize),
-    importances: &Importances<'_>,
-    known: &'a mut Known,
-) -> Result<Importance<'a>> {
-    if known.of != Some(of) {
-        known.weights = importances(step, of.1)?;
-        known.of = Some(of);
-    }
-    Ok(as_importance(&known.weights))
 }
 
 /// Weights of columns as encoders take them; none where there are none.

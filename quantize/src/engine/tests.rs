@@ -15,6 +15,7 @@ use gguf_blocks::registry;
 
 use super::*;
 use crate::args::Args;
+use crate::guide::Guide;
 use crate::job::{Arrangement, Job};
 use crate::plan::{Coverage, Plan};
 use crate::shards::{Division, Shards};
@@ -197,6 +198,56 @@ fn a_run_stopped_anywhere_continues_and_gives_the_same_bytes() {
         );
         outputs.publish().unwrap();
         assert!(setting.results() == whole, "{n_threads} threads");
+    }
+}
+
+/// What all matrices of a tensor share: the mean of heads in an entry of the importance matrix.
+fn shared_importance() -> Coverage {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m");
+    let entry = gguf_imatrix_format::Entry {
+        sums: vec![1.0; 64 * 3],
+        means: vec![],
+        counts: vec![1],
+    };
+    let matrix = gguf_imatrix_format::Imatrix {
+        entries: [("blk.0.attn_v_b.weight".to_owned(), entry)].into(),
+        datasets: vec![],
+        chunk_count: 1,
+        chunk_size: 1,
+        origin: None,
+    };
+    matrix.write_gguf(&path, false, &[]).unwrap();
+    let shape = Shape::new(&[64, 70, 5]).unwrap();
+    let guide = Guide::load(&path, &[], &[]).unwrap();
+    Coverage::Found(guide.find("blk.0.attn_kv_b.weight", &shape).unwrap().unwrap())
+}
+
+#[test]
+fn importance_that_matrices_share_is_asked_for_once() {
+    let mut setting = Setting::new();
+    for (is_shared, asked) in [(false, 2 * (1 + 5 + 1)), (true, 2 * (1 + 1 + 1))] {
+        if is_shared {
+            for (plan, _) in &mut setting.plans {
+                let mut steps = plan.steps.iter_mut();
+                let experts = steps.find(|s| s.name == "blk.0.ffn_up_exps.weight").unwrap();
+                experts.coverage = shared_importance();
+            }
+        }
+        let (outputs, _) = setting.outputs();
+        assert!(setting.run(&outputs, 0, asked - 1, 1).is_err());
+        setting.run(&outputs, 0, asked, 1).unwrap();
+        let in_check = AtomicU64::new(0);
+        let (pool, targets) = (gguf_cli::thread_pool(1).unwrap(), setting.targets());
+        let losses = pool.install(|| {
+            crate::verify::verify(&setting.file, &targets, &outputs, &|_, _| {
+                in_check.fetch_add(1, Ordering::Relaxed);
+                Ok(Vec::new())
+            })
+        });
+        assert_eq!(losses.unwrap().len(), 2);
+        assert_eq!(in_check.into_inner(), asked);
+        outputs.publish().unwrap();
     }
 }
 

@@ -18,7 +18,11 @@ use crate::request::Request;
 
 use opaque::opaque;
 use problems::Problems;
+pub(crate) use problems::shortened;
 use prune::Pruning;
+
+/// Kinds of rows whose fallback has a warning of its own.
+const SOME_FALLBACKS: usize = 16;
 
 /// What the importance matrix says of a tensor that is to be encoded.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,9 +66,13 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// The matrix whose importance a row has, counted over all rows of the tensor: the expert, in a stack of experts.
+    /// The matrix whose importance a row has, counted over all rows of the tensor: the expert, in a stack of experts;
+    /// the first for all rows where all matrices share one importance.
     pub(crate) fn matrix_of(&self, row: u64) -> usize {
-        guide::matrix_of(&self.source.shape, row)
+        match &self.coverage {
+            Coverage::Found(found) if found.is_shared() => 0,
+            _ => guide::matrix_of(&self.source.shape, row),
+        }
     }
 
     /// Whether its rows are encoded with importance.
@@ -131,7 +139,7 @@ impl Plan {
     /// there for [`Plan::check`]. A tensor with a problem keeps its type.
     ///
     /// # Errors
-    /// Metadata that make no plan possible.
+    /// Metadata that make no plan possible; more rules than can be tried on so many tensors.
     pub(crate) fn new(
         job: &Job<'_>,
         request: &Request,
@@ -148,6 +156,7 @@ impl Plan {
             Some((name.into_owned(), t))
         });
         let mut tensors: Vec<(String, &TensorInfo)> = kept.collect();
+        request.check_rules(tensors.len(), tensors.iter().map(|(name, _)| name.len()).sum())?;
         let names = tensors.iter().map(|(name, _)| name.as_str());
         let facts = Facts::new(&source, names).map_err(in_file(file.path()))?;
         if request.arrangement == Arrangement::ByLayer {
@@ -263,11 +272,21 @@ impl Plan {
     }
 
     /// Rules that match nothing, or nothing that is quantized, and rules that others come before.
-    fn look_at_rules(&mut self, wish: &Wish, matches: &[usize], strict: bool) {
+    fn look_at_rules(&mut self, wish: &Wish, matches: &[bool], strict: bool) {
+        let mut decides = vec![false; matches.len()];
+        for step in &self.steps {
+            if let Reason::Override(i) = step.reason {
+                decides[i] = true;
+            }
+        }
         for (i, rule) in wish.overrides.iter().enumerate() {
             let what = |text: &str| format!("--tensor-type `{}`: {text}", rule.text);
-            if matches[i] == 0 {
-                let kept = self.steps.iter().find(|s| rule.pattern.is_match(&s.name));
+            if !matches[i] {
+                // On all others the policy tried it.
+                let kept = self
+                    .steps
+                    .iter()
+                    .find(|s| s.reason == Reason::Kept && rule.pattern.is_match(&s.name));
                 self.problems.usage(what(&match kept {
                     None => "no tensor's name matches".to_owned(),
                     Some(s) => format!(
@@ -277,7 +296,7 @@ impl Plan {
                 }));
                 continue;
             }
-            if self.steps.iter().any(|s| s.reason == Reason::Override(i)) {
+            if decides[i] {
                 continue;
             }
             let line = what("decides nothing, what comes before it matches first");
@@ -309,7 +328,12 @@ impl Plan {
                 told.some(&step.name, format!("{what}, using `{to}`"));
             }
         }
-        self.warnings.extend(told.lines());
+        let kinds = shortened(
+            &told.lines(),
+            SOME_FALLBACKS,
+            " kinds of rows get a fallback type",
+        );
+        self.warnings.extend(kinds);
         if self.n_fallback > 0 {
             self.warnings.push(format!(
                 "{} of {} required fallback quantization, which makes {:.3} bits per weight of {:.3}",

@@ -1,14 +1,21 @@
 //! Everything that speaks against a plan, gathered so that a user sees it at once.
 
+use std::collections::HashMap;
+
 use gguf_cli::{Failure, count};
 
 /// Names that a line has of a problem that may concern every tensor.
 const SOME_NAMES: usize = 4;
 
+/// Problems that a failure names: every tensor may have one of its own.
+const SOME_PROBLEMS: usize = 64;
+
 /// Problems in the order in which they were found, those of one kind together.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     kinds: Vec<Kind>,
+    /// Where a problem of tensors is among the kinds.
+    by_what: HashMap<String, usize>,
 }
 
 #[derive(Debug)]
@@ -34,19 +41,17 @@ impl Problems {
     }
 
     fn add(&mut self, name: &str, what: String, names_all: bool) {
-        match self
-            .kinds
-            .iter_mut()
-            .find(|k| k.what == what && !k.tensors.is_empty())
-        {
-            Some(kind) => kind.tensors.push(name.to_owned()),
-            None => self.kinds.push(Kind {
-                what,
-                tensors: vec![name.to_owned()],
-                is_usage: false,
-                names_all,
-            }),
+        if let Some(&at) = self.by_what.get(&what) {
+            self.kinds[at].tensors.push(name.to_owned());
+            return;
         }
+        self.by_what.insert(what.clone(), self.kinds.len());
+        self.kinds.push(Kind {
+            what,
+            tensors: vec![name.to_owned()],
+            is_usage: false,
+            names_all,
+        });
     }
 
     /// A problem of the whole, which names its object.
@@ -73,7 +78,7 @@ impl Problems {
         self.kinds.iter().map(Kind::line).collect()
     }
 
-    /// All of them in one failure; `Ok` if there is none.
+    /// All of them in one failure, which names the first of very many; `Ok` if there is none.
     pub(crate) fn check(&self) -> gguf_cli::Result<()> {
         let lines = self.lines();
         let text = match lines.as_slice() {
@@ -84,8 +89,9 @@ impl Problems {
                     .iter()
                     .enumerate()
                     .map(|(i, line)| format!("({}) {line}", i + 1));
-                let all = numbered.collect::<Vec<_>>();
-                format!("{}: {}", count(all.len() as u64, "problem"), all.join("; "))
+                let numbered = numbered.collect::<Vec<_>>();
+                let shown = shortened(&numbered, SOME_PROBLEMS, " (`--dry-run --json` has all)");
+                format!("{}: {}", count(all.len() as u64, "problem"), shown.join("; "))
             }
         };
         if self.kinds.iter().all(|k| k.is_usage) {
@@ -112,9 +118,45 @@ impl Kind {
     }
 }
 
+/// The first `n` of many lines, and one that counts the others: `and 3 more`, with `what` behind.
+pub(crate) fn shortened(lines: &[String], n: usize, what: &str) -> Vec<String> {
+    let more = lines.len().saturating_sub(n);
+    let last = (more > 0).then(|| format!("and {more} more{what}"));
+    lines.iter().take(n).cloned().chain(last).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_very_many_problems_the_first_are_named() {
+        let mut all = Problems::default();
+        // The whole has a problem in the words of tensors' too, and it stays one of its own.
+        all.input("lacks 7".into());
+        for round in 0..2 {
+            for i in 0..1000 {
+                all.tensor(&format!("{round}.{i}"), format!("lacks {i}"));
+            }
+        }
+        let lines = all.lines();
+        assert_eq!((lines.len(), lines[0].as_str()), (1001, "lacks 7"));
+        for (i, line) in lines[1..].iter().enumerate() {
+            assert_eq!(*line, format!("tensors `0.{i}`, `1.{i}`: lacks {i}"));
+        }
+        let text = all.check().unwrap_err().to_string();
+        assert!(text.starts_with("1001 problems: (1) lacks 7; (2) tensors `0.0`, `1.0`: lacks 0; (3) "));
+        let end = "; (64) tensors `0.62`, `1.62`: lacks 62; and 937 more (`--dry-run --json` has all)";
+        assert!(text.ends_with(end), "{text}");
+    }
+
+    #[test]
+    fn many_lines_are_cut_and_counted() {
+        let lines = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(shortened(&lines, 3, ""), lines);
+        assert_eq!(shortened(&lines, 1, " letters"), ["a", "and 2 more letters"]);
+        assert!(shortened(&[], 1, "").is_empty());
+    }
 
     #[test]
     fn problems_of_one_kind_share_a_line() {

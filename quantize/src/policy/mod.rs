@@ -186,7 +186,7 @@ pub(crate) struct Policy<'a> {
     facts: &'a Facts,
     wish: &'a Wish,
     counts: rules::Counts,
-    matches: Vec<usize>,
+    matches: Vec<bool>,
 }
 
 impl<'a> Policy<'a> {
@@ -196,12 +196,12 @@ impl<'a> Policy<'a> {
             facts,
             wish,
             counts: rules::Counts::default(),
-            matches: vec![0; wish.overrides.len()],
+            matches: vec![false; wish.overrides.len()],
         }
     }
 
-    /// How many quantizable tensors each override's pattern was found in, whether it decided or not.
-    pub(crate) fn matches(&self) -> &[usize] {
+    /// Whether each override's pattern was found in a quantizable tensor's name, whether it decided or not.
+    pub(crate) fn matches(&self) -> &[bool] {
         &self.matches
     }
 
@@ -219,8 +219,9 @@ impl<'a> Policy<'a> {
         }
         let mut first = None;
         for (i, rule) in wish.overrides.iter().enumerate() {
-            if rule.pattern.is_match(name) {
-                self.matches[i] += 1;
+            // Behind the one that decides it matters only which rules match nothing at all.
+            if (first.is_none() || !self.matches[i]) && rule.pattern.is_match(name) {
+                self.matches[i] = true;
                 first = first.or(Some((i, rule.type_name)));
             }
         }

@@ -262,7 +262,7 @@ fn the_users_types_win() {
             type_name: Some("Q5_K"),
             reason: Reason::Override(1),
         };
-        assert_eq!(down(&wish), (expected, vec![0, 1, 1]), "{file_type}");
+        assert_eq!(down(&wish), (expected, vec![false, true, true]), "{file_type}");
     }
     let left = Wish {
         leave_output: true,

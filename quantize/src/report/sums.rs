@@ -1,12 +1,16 @@
 //! A plan summed up: by part of the model, by tensor type, and what it needs of the machine.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use gguf::atomic;
 use gguf_cli::{count, human_bytes};
 use serde::Serialize;
 
-use crate::plan::{Plan, Step};
+use crate::plan::{Plan, Step, shortened};
+
+/// Tensor types that a row of a table names: a file may have as many as it has tensors.
+const SOME_TYPES: usize = 16;
 
 /// Tensors that have something in common.
 #[derive(Debug, Serialize)]
@@ -25,9 +29,13 @@ pub(crate) struct Sum<'a> {
 impl<'a> Sum<'a> {
     fn of(steps: &'a [Step], key: impl Fn(&'a Step) -> &'a str, with_types: bool) -> Vec<Self> {
         let mut out: Vec<Sum<'a>> = Vec::new();
+        // Where a sum is in `out`, and a type in the types of a sum.
+        let mut sums: HashMap<&str, usize> = HashMap::new();
+        let mut types: HashMap<(usize, &str), usize> = HashMap::new();
         for step in steps {
             let name = key(step);
-            let at = out.iter().position(|s| s.name == name).unwrap_or_else(|| {
+            let at = *sums.entry(name).or_insert(out.len());
+            if at == out.len() {
                 out.push(Sum {
                     name,
                     tensors: 0,
@@ -36,17 +44,17 @@ impl<'a> Sum<'a> {
                     bits_per_weight: 0.0,
                     types: Vec::new(),
                 });
-                out.len() - 1
-            });
+            }
             let sum = &mut out[at];
             sum.tensors += 1;
             sum.elements += step.source.shape.n_elems();
             sum.bytes += step.n_bytes();
-            let known = sum.types.iter_mut().find(|(t, _)| *t == step.to.name);
-            match known {
-                Some((_, n)) => *n += 1,
-                None if with_types => sum.types.push((step.to.name, 1)),
-                None => {}
+            if with_types {
+                let of_type = *types.entry((at, step.to.name)).or_insert(sum.types.len());
+                if of_type == sum.types.len() {
+                    sum.types.push((step.to.name, 0));
+                }
+                sum.types[of_type].1 += 1;
             }
         }
         for sum in &mut out {
@@ -56,14 +64,14 @@ impl<'a> Sum<'a> {
     }
 
     fn row(&self) -> Vec<String> {
-        let types = self.types.iter().map(|(t, n)| format!("{t} {n}"));
+        let types: Vec<String> = self.types.iter().map(|(t, n)| format!("{t} {n}")).collect();
         vec![
             self.name.to_owned(),
             self.tensors.to_string(),
             self.elements.to_string(),
             self.bytes.to_string(),
             format!("{:.3}", self.bits_per_weight),
-            types.collect::<Vec<_>>().join(", "),
+            shortened(&types, SOME_TYPES, "").join(", "),
         ]
     }
 }
@@ -158,4 +166,77 @@ pub(crate) fn fallback(plan: &Plan) -> Option<String> {
             count(plan.n_chosen as u64, "tensor")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use gguf::{Shape, TensorInfo};
+    use gguf_blocks::{Format, registry};
+
+    use super::*;
+    use crate::plan::Coverage;
+    use crate::policy::Reason;
+
+    fn kept(format: &'static Format) -> Step {
+        let source = TensorInfo {
+            name: "blk.0.ffn_up.weight".to_owned(),
+            shape: Shape::new(&[256]).unwrap(),
+            type_id: format.id,
+            offset: 0,
+            n_bytes: 3,
+            part: 0,
+        };
+        Step {
+            name: source.name.clone(),
+            source,
+            from: format,
+            to: format,
+            reason: Reason::Kept,
+            coverage: Coverage::Unused,
+        }
+    }
+
+    #[test]
+    fn sums_are_in_the_order_of_the_tensors() {
+        let kinds: Vec<&'static Format> = registry::all().iter().rev().copied().collect();
+        assert!(kinds.len() > SOME_TYPES);
+        // Each kind twice, but the first three times.
+        let steps: Vec<Step> = kinds
+            .iter()
+            .chain(&kinds)
+            .chain(&kinds[..1])
+            .copied()
+            .map(kept)
+            .collect();
+        let counts = kinds
+            .iter()
+            .enumerate()
+            .map(|(i, f)| (f.name, 2 + usize::from(i == 0)));
+
+        let by_type = Sum::of(&steps, |s| s.to.name, false);
+        let found = by_type.iter().map(|s| (s.name, s.tensors));
+        assert!(found.eq(counts.clone()), "{by_type:?}");
+        assert!(
+            by_type
+                .iter()
+                .all(|s| s.types.is_empty() && s.bytes == 3 * s.tensors as u64)
+        );
+
+        let by_role = Sum::of(&steps, |s| s.role(), true);
+        let [sum] = by_role.as_slice() else {
+            panic!("one part of the model: {by_role:?}");
+        };
+        assert_eq!((sum.name, sum.tensors), ("dense FFN", steps.len()));
+        assert!(sum.types.iter().copied().eq(counts), "{sum:?}");
+        let types = sum.row().pop().unwrap();
+        let more = format!(", and {} more", kinds.len() - SOME_TYPES);
+        assert!(
+            types.starts_with(&format!("{} 3, {} 2, ", kinds[0].name, kinds[1].name)),
+            "{types}"
+        );
+        assert!(
+            types.ends_with(&more) && types.matches(", ").count() == SOME_TYPES,
+            "{types}"
+        );
+    }
 }

@@ -214,6 +214,52 @@ fn rules_in_files_are_named_by_item() {
 }
 
 #[test]
+fn rules_have_bounds_of_memory_and_time() {
+    let f = Fixture::new();
+    f.put("rules", b"attn_v=q8_0 (\\w{90}|xI)=q8_0");
+    f.refuses(
+        "in.gguf o Q4_0 --tensor-type-file rules",
+        2,
+        &[
+            "--tensor-type-file `rules`, item 2, `(\\w{90}|xI)=q8_0`: expected a pattern of at most 1.00 MiB compiled",
+        ],
+    );
+    f.refuses(
+        "in.gguf o Q4_0 --tensor-type (\\w{90}|xI)=q8_0",
+        2,
+        &["--tensor-type `(\\w{90}|xI)=q8_0`: ", "repeat less in it"],
+    );
+    let large = format!("{}=q8_0\n", "x".repeat(4096));
+    f.put("rules", large.repeat(33).as_bytes());
+    f.refuses(
+        "in.gguf o Q4_0 --tensor-type-file rules",
+        2,
+        &[
+            "item 33, `xxxx",
+            ".. (4101 bytes)`: ",
+            "count for more than 32.0 MiB",
+        ],
+    );
+    // Names of 60 bytes; 31 MiB of patterns.
+    let dims = [32_u64];
+    let names: Vec<String> = (0..2500)
+        .map(|i| format!("blk.{i:04}.{}.weight", "y".repeat(44)))
+        .collect();
+    let tensors: Vec<(&str, &[u64])> = names.iter().map(|n| (n.as_str(), &dims[..])).collect();
+    let pairs = [("general.architecture", gguf::Value::from("llama"))];
+    f.put("many.gguf", &built(&pairs, &tensors));
+    f.put("rules", large.repeat(31).as_bytes());
+    let most = (31_u64 << 42) / ((31 << 20) * 2500 * 60);
+    f.refuses(
+        "many.gguf o Q4_0 --tensor-type-file rules",
+        2,
+        &[&format!(
+            "31 rules on 2500 tensors take too long: expected at most {most} of this size"
+        )],
+    );
+}
+
+#[test]
 fn options_stand_anywhere() {
     let f = Fixture::new();
     let v = "blk.1.attn_v.weight";

@@ -356,6 +356,32 @@ fn the_other_layout_of_latent_attention() {
     );
 }
 
+/// Many matrices, and the mean of many heads for all of them.
+#[test]
+fn matrices_share_the_mean_of_heads() {
+    let f = Fixture::new();
+    let pairs = [
+        ("general.architecture", Value::from("deepseek2")),
+        ("deepseek2.block_count", 1_u32.into()),
+    ];
+    let name = "blk.0.attn_kv_b.weight";
+    let dims: [u64; 3] = [256, 2, 300];
+    f.put("many.gguf", &built(&pairs, &[(name, &dims)]));
+    let (n_heads, all) = (200, sums(256 * 200));
+    let mut m = imatrix(256);
+    m.entries = [("blk.0.attn_v_b.weight".to_owned(), entry(all.clone(), &[2]))].into();
+    f.matrix("m", &m);
+    f.succeeds("--imatrix m many.gguf o Q4_K_M");
+    let mean: Vec<f32> = (0..256)
+        .map(|c| {
+            let heads = (0..n_heads).map(|h| f64::from(all[h * 256 + c] / 2.0));
+            (heads.sum::<f64>() / n_heads as f64) as f32
+        })
+        .collect();
+    let (type_name, bytes) = f.tensor("o", name);
+    assert!(bytes == encoded(&type_name, &dims, &[mean.as_slice(); 300]));
+}
+
 /// The values of latent attention apart: each head has its own, with one count for all.
 #[test]
 fn heads_that_share_a_count_have_importance_of_their_own() {

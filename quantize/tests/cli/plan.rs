@@ -127,6 +127,87 @@ fn a_plan_names_every_substitution() {
 }
 
 #[test]
+fn of_many_lengths_of_rows_some_are_named() {
+    let names: Vec<String> = (0..20).map(|i| format!("blk.0.part_{i:02}.weight")).collect();
+    let dims: Vec<[u64; 2]> = (0..20).map(|i| [32 + 256 * i, 2]).collect();
+    let tensors: Vec<(&str, &[u64])> = names
+        .iter()
+        .map(String::as_str)
+        .zip(dims.iter().map(|d| &d[..]))
+        .collect();
+    let f = Fixture::new();
+    f.put("rows.gguf", &llama(&tensors));
+    let plan = f.json("--dry-run rows.gguf o Q4_K_M");
+    let warnings: Vec<&str> = plan["warnings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|w| w.as_str().unwrap())
+        .collect();
+    assert_eq!(warnings.len(), 18, "{warnings:?}");
+    for (i, line) in warnings[..16].iter().enumerate() {
+        let rows = format!(
+            "tensor `blk.0.part_{i:02}.weight`: rows of {} elements are not",
+            32 + 256 * i
+        );
+        assert!(line.starts_with(&rows), "{line}");
+    }
+    assert_eq!(warnings[16], "and 4 more kinds of rows get a fallback type");
+    assert!(
+        warnings[17].starts_with("20 of 20 tensors required fallback"),
+        "{}",
+        warnings[17]
+    );
+}
+
+#[test]
+fn of_many_warnings_the_first_are_told() {
+    let f = Fixture::new();
+    f.put("rules", "attn_v=q5_0\n".repeat(601).as_bytes());
+    let args = "--dry-run in.gguf o Q4_0 --tensor-type-file rules";
+    let idle = "--tensor-type `attn_v=q5_0`: decides nothing";
+    let plan = f.json(args);
+    let warnings = plan["warnings"].as_array().unwrap().iter();
+    assert_eq!(
+        warnings.filter(|w| w.as_str().unwrap().starts_with(idle)).count(),
+        600
+    );
+    let told = String::from_utf8(f.run(args).stderr).unwrap();
+    assert_eq!(told.matches(idle).count(), 500);
+    assert!(
+        told.contains("warning: and 100 more warnings (`--json` has all)\n"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_rule_for_every_tensor() {
+    let names: Vec<String> = (0..300).map(|i| format!("blk.{i}.attn_q.weight")).collect();
+    let dims = [32_u64, 2];
+    let tensors: Vec<(&str, &[u64])> = names.iter().map(|n| (n.as_str(), &dims[..])).collect();
+    let f = Fixture::new();
+    f.put("large.gguf", &llama(&tensors));
+    let types = ["Q4_0", "Q5_0", "Q8_0"];
+    let rules: Vec<String> = (0..300)
+        .map(|i| format!("^blk\\.{i}\\.attn_q={}\n", types[i % 3]))
+        .collect();
+    f.put("rules", rules.concat().as_bytes());
+    let plan = f.json("--dry-run large.gguf o Q4_0 --tensor-type-file rules");
+    assert!(
+        plan["warnings"].as_array().unwrap().is_empty(),
+        "{}",
+        plan["warnings"]
+    );
+    let tensors = plan["tensors"].as_array().unwrap();
+    assert_eq!(tensors.len(), 300);
+    for tensor in tensors {
+        let name = tensor["name"].as_str().unwrap();
+        let layer: usize = name.split('.').nth(1).unwrap().parse().unwrap();
+        assert_eq!(tensor["to"], types[layer % 3], "{name}");
+    }
+}
+
+#[test]
 fn a_plan_says_what_fallbacks_cost() {
     let plan = odd_rows().json("--dry-run rows.gguf o Q4_K_M");
     // Four bits and a half for five, or for sixteen.

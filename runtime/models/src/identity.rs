@@ -6,6 +6,8 @@
 //! fingerprint. Beside it stand the settings that the forward pass honours: the same weights with another gating
 //! function are another model as far as measurements go.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use gguf::{Array, GgufFile, Metadata, TensorInfo, Value, digest::Digest};
 
 use crate::arch::{self, Architecture};
@@ -99,15 +101,35 @@ fn values(file: &GgufFile, tensor: &TensorInfo) -> Result<Vec<u8>> {
 }
 
 fn settings(architecture: &str, metadata: &Metadata) -> Vec<String> {
-    let known = arch::by_name(architecture).ok();
+    let keys = arch::by_name(architecture).ok().map(honoured);
     let line = |(key, value): (&str, &Value)| {
-        let own = key.strip_prefix(architecture)?.strip_prefix('.')?;
-        let is_honoured = known.is_none_or(|a| hparams::read_by(a).iter().any(|row| row.key == own));
+        let own = own_key(architecture, key)?;
+        let is_honoured = keys.as_ref().is_none_or(|keys| keys.contains(own));
         (is_honoured && !NO_NUMBERS.contains(&own)).then(|| format!("{key}={}", shown(value)))
     };
     let mut lines: Vec<String> = metadata.iter().filter_map(line).collect();
     lines.sort();
     lines
+}
+
+/// Keys of an architecture, without its name, that decide on numbers of its forward pass.
+fn honoured(arch: &Architecture) -> BTreeSet<&'static str> {
+    let keys = hparams::read_by(arch).into_iter().map(|row| row.key);
+    keys.filter(|key| !NO_NUMBERS.contains(key)).collect()
+}
+
+/// A key without the architecture's name; `None` for keys of no architecture or another.
+fn own_key<'a>(architecture: &str, key: &'a str) -> Option<&'a str> {
+    key.strip_prefix(architecture)?.strip_prefix('.')
+}
+
+/// Values by key; of several with one key the first.
+fn by_key(settings: &[String]) -> BTreeMap<&str, &str> {
+    let mut out = BTreeMap::new();
+    for (key, value) in settings.iter().filter_map(|line| line.split_once('=')) {
+        out.entry(key).or_insert(value);
+    }
+    out
 }
 
 /// The settings in which the model that `metadata` describe differs from the one that `given` was taken from. A key
@@ -117,56 +139,40 @@ pub fn differences(given: &[String], metadata: &Metadata) -> Vec<Difference> {
     let Ok(Some(architecture)) = metadata.string(gguf::key::ARCHITECTURE) else {
         return Vec::new();
     };
-    compare(architecture, given, &settings(architecture, metadata), metadata)
+    let found = settings(architecture, metadata);
+    compare(architecture, &by_key(given), &by_key(&found), |key| {
+        metadata.get(key).cloned()
+    })
 }
 
 /// The same for two models of one architecture of which only the settings are known: those of `found` stand in place of
 /// metadata.
 pub fn differences_between(architecture: &str, given: &[String], found: &[String]) -> Vec<Difference> {
-    let mut metadata = Metadata::new();
-    metadata.set(gguf::key::ARCHITECTURE, architecture.into());
-    for key in NO_NUMBERS {
-        metadata.set(format!("{architecture}.{key}"), Value::U32(1));
-    }
-    for (key, text) in found.iter().filter_map(|line| line.split_once('=')) {
-        if let Some(value) = parsed(text) {
-            metadata.set(key, value);
-        }
-    }
-    compare(architecture, given, found, &metadata)
+    let found = by_key(found);
+    let value = |key: &str| found.get(key).and_then(|text| parsed(text));
+    compare(architecture, &by_key(given), &found, value)
 }
 
-/// Differences of `given` from `found`, the settings of `metadata`.
-fn compare(architecture: &str, given: &[String], found: &[String], metadata: &Metadata) -> Vec<Difference> {
-    let value = |lines: &[String], key: &str| {
-        let pairs = lines.iter().filter_map(|line| line.split_once('='));
-        let mut values = pairs.filter(|(k, _)| *k == key).map(|(_, v)| v.to_owned());
-        values.next()
-    };
-    let lines = given.iter().chain(found);
-    let mut keys: Vec<&str> = lines
-        .filter_map(|line| line.split_once('='))
-        .map(|(k, _)| k)
-        .collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let all: Vec<Difference> = keys
-        .into_iter()
-        .map(|key| Difference {
-            key: key.to_owned(),
-            given: value(given, key),
-            found: value(found, key),
-        })
-        .filter(|d| d.given != d.found)
-        .collect();
+/// Differences of `given` from `found`, of which `value` has the values by key.
+fn compare(
+    architecture: &str,
+    given: &BTreeMap<&str, &str>,
+    found: &BTreeMap<&str, &str>,
+    value: impl Fn(&str) -> Option<Value>,
+) -> Vec<Difference> {
+    let mut all = differing(given, found);
     let Ok(arch) = arch::by_name(architecture) else {
         return all;
     };
-    let Ok(own) = forward(arch, metadata) else {
+    // Each key that is left costs a forward pass; a file may have any number of others, which change nothing.
+    let keys = honoured(arch);
+    all.retain(|d| own_key(architecture, &d.key).is_some_and(|own| keys.contains(own)));
+    let metadata = honoured_values(arch, &keys, value);
+    let Ok(own) = forward(arch, &metadata) else {
         return all;
     };
     let is_same = |differences: &[Difference]| {
-        let other = with(metadata, differences)?;
+        let other = with(&metadata, differences)?;
         Some(forward(arch, &other).ok()? == own)
     };
     if is_same(&all) == Some(true) {
@@ -176,6 +182,35 @@ fn compare(architecture: &str, given: &[String], found: &[String], metadata: &Me
     let alone = |d: &&Difference| is_same(std::slice::from_ref(*d)) != Some(true);
     let telling: Vec<Difference> = all.iter().filter(alone).cloned().collect();
     if telling.is_empty() { all } else { telling }
+}
+
+/// All keys whose values differ, sorted.
+fn differing(given: &BTreeMap<&str, &str>, found: &BTreeMap<&str, &str>) -> Vec<Difference> {
+    let keys: BTreeSet<&str> = given.keys().chain(found.keys()).copied().collect();
+    let text = |of: &BTreeMap<&str, &str>, key: &str| of.get(key).map(|v| (*v).to_owned());
+    keys.into_iter()
+        .filter(|key| given.get(*key) != found.get(*key))
+        .map(|key| Difference {
+            key: key.to_owned(),
+            given: text(given, key),
+            found: text(found, key),
+        })
+        .collect()
+}
+
+/// Metadata of `keys` alone, and what no forward pass is without. The length of the vocabulary changes nothing, and its
+/// tokens may be large.
+fn honoured_values(
+    arch: &Architecture,
+    keys: &BTreeSet<&'static str>,
+    value: impl Fn(&str) -> Option<Value>,
+) -> Metadata {
+    let full = |own: &str| format!("{}.{own}", arch.name);
+    let mut out: Metadata = NO_NUMBERS.iter().map(|&own| (full(own), Value::U32(1))).collect();
+    // It stands for the original context where that is not given.
+    let read = keys.iter().copied().chain(["context_length"]);
+    out.extend(read.filter_map(|own| Some((full(own), value(&full(own))?))));
+    out
 }
 
 /// The metadata with the values that were given; `None` if one of them is only known by its digest.
@@ -338,6 +373,40 @@ mod tests {
             ("expert_gating_func", Value::U32(1)),
         ]);
         assert_eq!(told(&plain, &more).len(), 1);
+    }
+
+    #[test]
+    fn any_number_of_settings_is_compared_by_key() {
+        const N: usize = 20_000;
+        let many = |mut settings: Vec<String>, architecture: &str, value: u32| {
+            settings.extend((0..N).map(|i| format!("{architecture}.k{i}={value}")));
+            settings
+        };
+        let between = |architecture: &str, given: &[String], found: &[String]| {
+            let all = differences_between(architecture, given, found).into_iter();
+            all.map(|d| (d.key, d.given, d.found)).collect::<Vec<_>>()
+        };
+        // Of an architecture that this build does not describe every key counts.
+        let (given, mut found) = (many(vec![], "none", 1), many(vec![], "none", 2));
+        let one_and_two = |key: &str| (key.to_owned(), Some("1".to_owned()), Some("2".to_owned()));
+        let mut expected: Vec<_> = (0..N).map(|i| one_and_two(&format!("none.k{i}"))).collect();
+        expected.sort();
+        assert_eq!(between("none", &given, &found), expected);
+        found.extend(given.iter().cloned());
+        assert_eq!(between("none", &given, &found), expected, "the first counts");
+        assert_eq!(between("none", &given, &given), []);
+        // Of one that it describes those that the forward pass reads.
+        let gating = |n: u32| settings("deepseek2", &metadata(&[("expert_gating_func", Value::U32(n))]));
+        let (given, found) = (many(gating(1), "deepseek2", 1), many(gating(2), "deepseek2", 2));
+        let expected = [one_and_two("deepseek2.expert_gating_func")];
+        assert_eq!(between("deepseek2", &given, &found), expected);
+        let sigmoid = metadata(&[("expert_gating_func", Value::U32(2))]);
+        let all: Vec<String> = differences(&given, &sigmoid).into_iter().map(|d| d.key).collect();
+        assert_eq!(all, ["deepseek2.expert_gating_func"]);
+        let mut same = many(gating(2), "deepseek2", 1);
+        same.push("deepseek2.none=sha256:0".to_owned());
+        assert_eq!(between("deepseek2", &same, &found), []);
+        assert_eq!(differences(&same, &sigmoid), []);
     }
 
     #[test]

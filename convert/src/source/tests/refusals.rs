@@ -6,6 +6,20 @@ use super::*;
 use crate::source::Method;
 
 #[test]
+fn schemes_are_counted_by_what_they_say() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let find = |n: usize, n_sizes: usize| {
+        let group = |i: usize| json!({"weights": {"num_bits": 8, "strategy": "group", "group_size": 32 * (1 + i % n_sizes)}});
+        let groups: serde_json::Map<_, _> = (0..n).map(|i| (format!("group_{i}"), group(i))).collect();
+        let settings = json!({"quant_method": "compressed-tensors", "config_groups": groups});
+        Method::find(dir.path(), &json!({"quantization_config": settings}))
+    };
+    assert!(find(1000, 64).is_ok());
+    let message = find(65, 65).expect_err("refused").to_string();
+    assert!(message.contains("more than 64 schemes"), "{message}");
+}
+
+#[test]
 fn methods_that_are_not_read() {
     let dir = tempfile::tempdir().expect("a folder");
     let refused = |config: &Json, words: &[&str]| {

@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::strings;
 use crate::vocab::tokenizer::AddedToken;
 
 /// Bytes that may come of one byte of text. `SentencePiece` models with a table of replacements come to a hundred.
@@ -11,11 +10,11 @@ const MAX_TIMES: u64 = 256;
 /// Bytes that may be added to each text: real steps add one blank.
 const MAX_PLUS: u64 = 4096;
 
-/// Bytes that one text, or all added tokens together, may always become.
+/// Bytes that all added tokens together may always become.
 const ALWAYS: u64 = 4 << 20;
 
-/// Bytes that may come of one byte where more than [`ALWAYS`] do.
-const MAX_TIMES_LONG: u64 = 16;
+/// Bytes that may come of one byte of theirs where more than [`ALWAYS`] do.
+const MAX_TIMES_MANY: u64 = 16;
 
 /// A bound of the bytes that `n` bytes become: `times * n + plus`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,52 +91,26 @@ fn by_type(step: &Map<String, Json>) -> u64 {
     }
 }
 
-/// The lengths of what the library will be given, in bytes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Texts {
-    longest: u64,
-    /// All added tokens, which are normalized when they are read.
-    added: u64,
-    n_added: u64,
-}
-
-impl Texts {
-    pub(super) fn of(added: &[AddedToken]) -> Self {
-        let hard = strings::HARD.iter().map(|text| text.len()).max();
-        let longest = added.iter().max_by_key(|token| token.content.len());
-        let around = longest.map(|token| strings::around(&token.content).map(|text| text.len()));
-        let longest = around.into_iter().flatten().max().max(hard);
-        Self {
-            longest: longest.unwrap_or(0) as u64,
-            added: added.iter().map(|token| token.content.len() as u64).sum(),
-            n_added: added.len() as u64,
-        }
+/// Refuses steps by which texts become too long: `normalized` before words are cut, `whole` at the end. All added tokens
+/// are normalized when they are read.
+pub(super) fn check_growth(added: &[AddedToken], normalized: Growth, whole: Growth) -> Result<(), String> {
+    if whole.times > MAX_TIMES || whole.plus > MAX_PLUS {
+        return Err(format!(
+            "expected steps that make at most {MAX_TIMES} bytes of one and add at most {MAX_PLUS} bytes to a text, \
+             found some that can make {} and add {}",
+            whole.times, whole.plus
+        ));
     }
-
-    /// Refuses steps by which texts become too long: `normalized` before words are cut, `whole` at the end.
-    pub(super) fn check(self, normalized: Growth, whole: Growth) -> Result<(), String> {
-        if whole.times > MAX_TIMES || whole.plus > MAX_PLUS {
-            return Err(format!(
-                "expected steps that make at most {MAX_TIMES} bytes of one and add at most {MAX_PLUS} bytes to a text, \
-                 found some that can make {} and add {}",
-                whole.times, whole.plus
-            ));
-        }
-        let added = Growth {
-            plus: normalized.plus * self.n_added,
-            ..normalized
-        };
-        for (what, n, grown) in [
-            ("a text", self.longest, whole.of(self.longest)),
-            ("all added tokens", self.added, added.of(self.added)),
-        ] {
-            let most = ALWAYS.max(n.saturating_mul(MAX_TIMES_LONG));
-            if grown > most {
-                return Err(format!(
-                    "expected steps that make at most {most} bytes of {what} of {n}, found some that can make {grown}"
-                ));
-            }
-        }
-        Ok(())
+    let n: u64 = added.iter().map(|token| token.content.len() as u64).sum();
+    let of_all = Growth {
+        plus: normalized.plus.saturating_mul(added.len() as u64),
+        ..normalized
+    };
+    let (grown, most) = (of_all.of(n), ALWAYS.max(n.saturating_mul(MAX_TIMES_MANY)));
+    if grown > most {
+        return Err(format!(
+            "expected steps that make at most {most} bytes of the {n} of all added tokens, found some that can make {grown}"
+        ));
     }
+    Ok(())
 }

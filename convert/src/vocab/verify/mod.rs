@@ -6,6 +6,7 @@
 //! that then agree are no mistake of the conversion: they are counted in a note. All others are an error.
 
 mod growth;
+mod lengths;
 mod library;
 mod patterns;
 mod ranks;

@@ -1,5 +1,8 @@
 //! A tokenizer made of ranks alone: no merges, no byte alphabet.
 
+use std::collections::BTreeSet;
+
+use foldhash::{HashMap, HashMapExt};
 use gguf_models::vocab::PreTokenizer;
 use tokenizers::utils::SysRegex;
 
@@ -12,7 +15,10 @@ use tokenizers::pattern::Pattern as _;
 pub(super) struct RankTokenizer {
     ranks: Ranks,
     patterns: Vec<SysRegex>,
-    added: Vec<AddedToken>,
+    /// Ids of added tokens by their text.
+    added: HashMap<String, u32>,
+    /// The lengths that those have in bytes, long ones first.
+    lengths: Vec<usize>,
 }
 
 impl RankTokenizer {
@@ -21,32 +27,39 @@ impl RankTokenizer {
             let wrong = |e| Error::mismatch(format!("pattern `{pattern}`"), "a regular expression", e);
             SysRegex::new(pattern).map_err(wrong)
         };
+        let mut ids = HashMap::with_capacity(added.len());
+        for token in added.iter().filter(|t| !t.content.is_empty()) {
+            ids.entry(token.content.clone()).or_insert(token.id as u32);
+        }
+        let lengths: BTreeSet<usize> = ids.keys().map(String::len).collect();
         Ok(Self {
             ranks,
             patterns: pre.patterns.iter().map(compile).collect::<Result<_>>()?,
-            added: added.iter().filter(|t| !t.content.is_empty()).cloned().collect(),
+            added: ids,
+            lengths: lengths.into_iter().rev().collect(),
         })
     }
 
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         let mut rest = text;
-        while let Some((at, token)) = self.next_added(rest) {
+        while let Some((at, n, id)) = self.next_added(rest) {
             self.encode_text(&rest[..at], &mut ids)?;
-            ids.push(token.id as u32);
-            rest = &rest[at + token.content.len()..];
+            ids.push(id);
+            rest = &rest[at + n..];
         }
         self.encode_text(rest, &mut ids)?;
         Ok(ids)
     }
 
-    /// The first added token of a text, of those at one place the longest.
-    fn next_added(&self, text: &str) -> Option<(usize, &AddedToken)> {
-        let found = self
-            .added
-            .iter()
-            .filter_map(|t| Some((text.find(&t.content)?, t)));
-        found.min_by_key(|(at, t)| (*at, std::cmp::Reverse(t.content.len())))
+    /// The first added token of a text, of those at one place the longest: where it is, its length and its id.
+    fn next_added(&self, text: &str) -> Option<(usize, usize, u32)> {
+        text.char_indices().find_map(|(at, _)| {
+            let rest = &text[at..];
+            self.lengths
+                .iter()
+                .find_map(|&n| Some((at, n, *self.added.get(rest.get(..n)?)?)))
+        })
     }
 
     fn encode_text(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashMap, HashMapExt, HashSet};
 use gguf_models::vocab::PreTokenizer;
 use serde_json::{Value as Json, json};
 use tokenizers::models::bpe::BPE;
 use tokenizers::models::unigram::Unigram;
 use tokenizers::{AddedToken as HfToken, DecoderWrapper, ModelWrapper, PostProcessorWrapper, Tokenizer};
 
+use super::lengths;
 use super::library::{self, Steps};
 use super::ranks::RankTokenizer;
 use crate::Result;
@@ -70,6 +71,7 @@ impl SourceTokenizer {
             Form::SentencePiece => self.build_sentence_piece(),
             Form::Lists(pre) => self.build_lists(pre),
             Form::Ranks(pre) => {
+                lengths::check_added(&self.added).map_err(|e| self.wrong(e))?;
                 let ranks = tiktoken::read(&self.path)?;
                 Ok(Built {
                     added: self.added.clone(),
@@ -91,6 +93,8 @@ impl SourceTokenizer {
             pre_tokenizer: Json,
             #[serde(default)]
             decoder: Json,
+            #[serde(default)]
+            model: lengths::Model,
         }
         let parts: Parts = read_json(&self.path)?;
         let steps = Steps {
@@ -98,6 +102,7 @@ impl SourceTokenizer {
             pre_tokenizer: Some(&parts.pre_tokenizer),
             decoder: Some(&parts.decoder),
         };
+        parts.model.check().map_err(|e| self.wrong(e))?;
         library::check(steps, &parts.added_tokens).map_err(|e| self.wrong(e))?;
         let mut tokenizer = Tokenizer::from_bytes(read_bytes(&self.path)?).map_err(|e| self.wrong(e))?;
         // Whole texts are compared; and a file could ask for any length.
@@ -111,10 +116,17 @@ impl SourceTokenizer {
 
     fn build_sentence_piece(&self) -> Result<Built> {
         let model = SentencePiece::read(&self.path)?;
+        let texts = model.pieces.iter().map(|piece| piece.text.as_str());
+        let checked = match model.kind {
+            Kind::Unigram => lengths::check_unigram(texts),
+            _ => lengths::check_tokens(texts),
+        };
+        checked.map_err(|e| self.wrong(e))?;
         let mut added = self.added.clone();
+        let listed: HashSet<u64> = added.iter().map(|token| token.id).collect();
         for (piece, id) in model.pieces.iter().zip(0u64..) {
             let special = matches!(piece.kind, TokenType::Control | TokenType::Unknown);
-            if (special || piece.kind == TokenType::UserDefined) && added.iter().all(|t| t.id != id) {
+            if (special || piece.kind == TokenType::UserDefined) && !listed.contains(&id) {
                 let content = piece.text.replace(BLANK, " ");
                 added.push(AddedToken { id, content, special });
             }
@@ -204,6 +216,9 @@ impl SourceTokenizer {
     fn build_lists(&self, pre: &PreTokenizer) -> Result<Built> {
         let path = self.path.join(VOCAB);
         let pairs = read_json::<Vocab>(&path)?.ids(VOCAB.to_owned())?;
+        let texts = pairs.iter().map(|(text, _)| text.as_str());
+        lengths::check_tokens(texts).map_err(|e| self.wrong(e))?;
+        library::check(Steps::default(), &self.added).map_err(|e| self.wrong(e))?;
         let merges = bpe::read_merges(&self.path.join(MERGES))?;
         let merges = merges.iter().filter_map(|m| bpe::parts(m));
         let merges = merges.map(|(l, r)| (l.to_owned(), r.to_owned())).collect();
