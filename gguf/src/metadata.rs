@@ -13,7 +13,7 @@ const FEW: usize = 128;
 pub struct Metadata {
     pairs: Vec<(String, Value)>,
     /// Places of more than [`FEW`] pairs by their keys, made when one is first looked for.
-    sorted: OnceLock<Vec<u32>>,
+    sorted: OnceLock<Vec<usize>>,
 }
 
 impl PartialEq for Metadata {
@@ -52,14 +52,14 @@ impl Metadata {
         if self.pairs.len() <= FEW {
             return self.pairs.iter().position(|(k, _)| k == key);
         }
-        let key_of = |i: u32| self.pairs[i as usize].0.as_str();
+        let key_of = |i: usize| self.pairs[i].0.as_str();
         let sorted = self.sorted.get_or_init(|| {
-            let mut places: Vec<u32> = (0..self.pairs.len() as u32).collect();
+            let mut places: Vec<usize> = (0..self.pairs.len()).collect();
             places.sort_unstable_by(|&a, &b| key_of(a).cmp(key_of(b)));
             places
         });
         let i = sorted.binary_search_by(|&i| key_of(i).cmp(key)).ok()?;
-        Some(sorted[i] as usize)
+        Some(sorted[i])
     }
 
     /// The pairs for a change, after which places are others.

@@ -484,10 +484,14 @@ impl<'a> Run<'a> {
         needs.warning().iter().for_each(|line| gguf_cli::warn(line));
         for product in &self.products {
             let warnings = shortened(&product.plan.warnings, MOST_TOLD, " warnings (`--json` has all)");
-            warnings.iter().for_each(|line| gguf_cli::warn(line));
+            for line in &warnings {
+                gguf_cli::warn(line);
+            }
             if !self.job.work.talk.quiet {
                 let notes = shortened(&product.plan.notes, MOST_TOLD, " notes (`--json` has all)");
-                notes.iter().for_each(|line| gguf_cli::say(line));
+                for line in &notes {
+                    gguf_cli::say(line);
+                }
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::models::{Model, flip, inspect, place, save, text};
 use gguf::Value;
@@ -78,26 +79,24 @@ fn sets_of_many_small_shards_are_hashed_to_their_end() {
     });
     let first = all.save_split(folder.path(), "s", 1);
     for threads in ["1", "2", "4"] {
+        let manifest = text(&folder.path().join(threads));
         let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-inspect"))
-            .args(["hash", &first, "-t", threads])
-            .stdout(std::fs::File::create(folder.path().join("out")).expect("a file"))
+            .args(["hash", &first, "-t", threads, "-o", &manifest])
             .spawn()
             .expect("the program starts");
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         let status = loop {
-            match child.try_wait().expect("a child") {
-                Some(status) => break status,
-                None if start.elapsed().as_secs() < 100 => {
-                    std::thread::sleep(std::time::Duration::from_millis(5))
-                }
-                None => {
-                    child.kill().expect("stopped");
-                    panic!("{threads} threads: no end after 100 seconds");
-                }
+            if let Some(status) = child.try_wait().expect("a child") {
+                break status;
             }
+            if start.elapsed() > Duration::from_secs(100) {
+                child.kill().expect("stopped");
+                panic!("{threads} threads: no end after 100 seconds");
+            }
+            std::thread::sleep(Duration::from_millis(5));
         };
         assert!(status.success(), "{threads} threads");
-        let lines = std::fs::read_to_string(folder.path().join("out")).expect("text");
+        let lines = std::fs::read_to_string(manifest).expect("text");
         assert_eq!(lines.matches("# tensor ").count(), 500);
         assert_eq!(lines.matches("  s-00").count(), 500);
     }
