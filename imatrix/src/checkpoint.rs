@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use gguf::atomic::AtomicFile;
 use gguf::{Array, GgufFile, Layout, Metadata, Shape, TensorInfo, TensorSpec, Value, Writer, short};
 use gguf_blocks::registry;
-use gguf_cli::{Failure, Result};
+use gguf_cli::{Failure, Result, shortened};
 use gguf_models::component::layer_of;
 use gguf_runtime::perplexity::score::{self, Perplexity};
 use gguf_runtime::{HiddenStates, Observed};
@@ -71,22 +71,16 @@ impl RunIdentity {
         let shown =
             |value: Option<&String>| value.map_or_else(|| "nothing".to_owned(), |v| short(v).into_owned());
         let mut seen = HashSet::new();
-        let (mut list, mut n) = (Vec::new(), 0);
+        let mut list = Vec::new();
         for (name, _) in self.0.iter().chain(&found.0) {
             let (a, b) = (own.get(name), other.get(name));
             if a == b || !seen.insert(name) {
                 continue;
             }
-            n += 1;
-            if n <= N_SHOWN {
-                let name = short(name);
-                list.push(format!("{name}: expected {}, found {}", shown(a), shown(b)));
-            }
+            let name = short(name);
+            list.push(format!("{name}: expected {}, found {}", shown(a), shown(b)));
         }
-        if n > N_SHOWN {
-            list.push(format!("and {} more", n - N_SHOWN));
-        }
-        list
+        shortened(&list, N_SHOWN, "")
     }
 }
 

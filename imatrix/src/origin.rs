@@ -2,7 +2,7 @@
 
 use gguf::digest::Digest;
 use gguf::{GgufFile, short};
-use gguf_cli::{Failure, Result, printable};
+use gguf_cli::{Failure, Result, printable, shortened};
 use gguf_imatrix_format::{Imatrix, Origin, OriginModel};
 use gguf_models::{Identity, identity};
 
@@ -31,11 +31,8 @@ pub(crate) fn difference(a: &OriginModel, b: &OriginModel) -> Option<String> {
     }
     let shown =
         |v: Option<String>| v.map_or_else(|| "nothing".to_owned(), |v| printable(&short(&v)).into_owned());
-    let all = identity::differences_between(&a.architecture, &a.settings, &b.settings);
-    let n_more = all.len().saturating_sub(N_SHOWN);
-    let mut told: Vec<String> = all
+    let told: Vec<String> = identity::differences_between(&a.architecture, &a.settings, &b.settings)
         .into_iter()
-        .take(N_SHOWN)
         .map(|d| {
             format!(
                 "key `{}`: {} and {}",
@@ -45,9 +42,7 @@ pub(crate) fn difference(a: &OriginModel, b: &OriginModel) -> Option<String> {
             )
         })
         .collect();
-    if n_more > 0 {
-        told.push(format!("and {n_more} more"));
-    }
+    let told = shortened(&told, N_SHOWN, "");
     (!told.is_empty()).then(|| format!("different settings of one model, {}", told.join(", ")))
 }
 

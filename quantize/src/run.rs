@@ -8,14 +8,14 @@ use gguf::digest::Digest;
 use gguf::resumable::{Outputs, Request as OutputRequest, Start};
 use gguf::{Metadata, TensorInfo};
 use gguf_cli::{
-    AddressSpace, Failure, Progress, Result, THREAD_BYTES, Unit, count, human_bytes, spawn_scoped,
+    AddressSpace, Failure, Progress, Result, THREAD_BYTES, Unit, count, human_bytes, shortened, spawn_scoped,
 };
 use rayon::ThreadPool;
 
 use crate::engine::{self, Importances, Work};
 use crate::guide::Guide;
 use crate::job::{Arrangement, Job, Target};
-use crate::plan::{Plan, Step, shortened};
+use crate::plan::{Plan, Step};
 use crate::report::{self, Needs};
 use crate::request::Request;
 use crate::shards::{Division, Shards};

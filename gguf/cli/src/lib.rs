@@ -51,7 +51,7 @@ pub use preview::{preview, preview_cut};
 pub use progress::{Progress, Unit};
 pub use run::{run, run_with_default};
 pub use screen::printable;
-pub use table::{count, human_bytes, human_time, table};
+pub use table::{count, human_bytes, human_time, shortened, table};
 pub use talk::{print_data, print_json, print_json_line, say, warn, write_data, write_report};
 pub use text::{read_text, text_memory};
 

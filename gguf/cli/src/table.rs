@@ -48,6 +48,13 @@ pub fn human_bytes(n: u64) -> String {
     format!("{value:.decimals$} {}", UNITS[unit])
 }
 
+/// The first `n` of many lines, and one that counts the others: `and 3 more`, with `what` behind.
+pub fn shortened(lines: &[String], n: usize, what: &str) -> Vec<String> {
+    let more = lines.len().saturating_sub(n);
+    let last = (more > 0).then(|| format!("and {more} more{what}"));
+    lines.iter().take(n).cloned().chain(last).collect()
+}
+
 /// A number of things in words: `1 chunk`, `3 chunks`. `one` is the singular; words in `-y`, `-ix`
 /// and those with a plural in `-es` get the right ending.
 pub fn count(n: u64, one: &str) -> String {
@@ -82,7 +89,15 @@ pub fn human_time(time: Duration) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::{count, human_bytes, human_time, table};
+    use super::{count, human_bytes, human_time, shortened, table};
+
+    #[test]
+    fn many_lines_are_cut_and_counted() {
+        let lines = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(shortened(&lines, 3, ""), lines);
+        assert_eq!(shortened(&lines, 1, " letters"), ["a", "and 2 more letters"]);
+        assert!(shortened(&[], 1, "").is_empty());
+    }
 
     #[test]
     fn bytes_have_three_digits() {

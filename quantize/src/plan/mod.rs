@@ -7,7 +7,7 @@ mod prune;
 
 use gguf::{Metadata, TensorInfo, TensorSpec};
 use gguf_blocks::{Format, Unit, registry};
-use gguf_cli::{Result, count, in_file};
+use gguf_cli::{Result, count, in_file, shortened};
 use gguf_models::component::Component;
 
 use crate::guide::{self, Guide, Match};
@@ -18,7 +18,6 @@ use crate::request::Request;
 
 use opaque::opaque;
 use problems::Problems;
-pub(crate) use problems::shortened;
 use prune::Pruning;
 
 /// Kinds of rows whose fallback has a warning of its own.

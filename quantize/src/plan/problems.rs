@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use gguf_cli::{Failure, count};
+use gguf_cli::{Failure, count, shortened};
 
 /// Names that a line has of a problem that may concern every tensor.
 const SOME_NAMES: usize = 4;
@@ -118,13 +118,6 @@ impl Kind {
     }
 }
 
-/// The first `n` of many lines, and one that counts the others: `and 3 more`, with `what` behind.
-pub(crate) fn shortened(lines: &[String], n: usize, what: &str) -> Vec<String> {
-    let more = lines.len().saturating_sub(n);
-    let last = (more > 0).then(|| format!("and {more} more{what}"));
-    lines.iter().take(n).cloned().chain(last).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,14 +141,6 @@ mod tests {
         assert!(text.starts_with("1001 problems: (1) lacks 7; (2) tensors `0.0`, `1.0`: lacks 0; (3) "));
         let end = "; (64) tensors `0.62`, `1.62`: lacks 62; and 937 more (`--dry-run --json` has all)";
         assert!(text.ends_with(end), "{text}");
-    }
-
-    #[test]
-    fn many_lines_are_cut_and_counted() {
-        let lines = ["a", "b", "c"].map(str::to_owned);
-        assert_eq!(shortened(&lines, 3, ""), lines);
-        assert_eq!(shortened(&lines, 1, " letters"), ["a", "and 2 more letters"]);
-        assert!(shortened(&[], 1, "").is_empty());
     }
 
     #[test]

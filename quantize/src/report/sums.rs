@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use gguf::atomic;
-use gguf_cli::{count, human_bytes};
+use gguf_cli::{count, human_bytes, shortened};
 use serde::Serialize;
 
-use crate::plan::{Plan, Step, shortened};
+use crate::plan::{Plan, Step};
 
 /// Tensor types that a row of a table names: a file may have as many as it has tensors.
 const SOME_TYPES: usize = 16;
