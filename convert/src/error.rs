@@ -126,15 +126,6 @@ impl From<Error> for gguf_cli::Failure {
     }
 }
 
-/// At most `n` of many things for one line: `a, b and 3 more`.
-pub(crate) fn shortened(items: &[String], n: usize, separator: &str) -> String {
-    let shown = items.iter().take(n).cloned().collect::<Vec<_>>().join(separator);
-    match items.len().checked_sub(n) {
-        Some(more @ 1..) => format!("{shown} and {more} more"),
-        _ => shown,
-    }
-}
-
 /// The start of a text that a message quotes, which can be a whole file.
 pub(crate) fn quoted(text: &str) -> String {
     const MOST: usize = 1000;

@@ -6,13 +6,13 @@ mod stacks;
 
 use std::collections::{BTreeMap, HashSet};
 
-use gguf::Shape;
+use gguf::{Shape, listed};
 use gguf_models::arch::{Architecture, Computed, Mtp};
 use gguf_models::hf::{self, Becomes, Match, Piece, Skip};
 use gguf_models::{HParams, Part, Role};
 
 use crate::Result;
-use crate::error::{Error, shortened};
+use crate::error::Error;
 use crate::source::{Dtype, SourceTensor, Stored, Weights};
 use crate::view::View;
 
@@ -111,11 +111,7 @@ impl Mapper<'_> {
         }
         if !unknown.is_empty() {
             let object = format!("tensors that architecture `{}` has no place for", self.arch.name);
-            return Err(Error::mismatch(
-                object,
-                "none",
-                shortened(&unknown, N_SHOWN, ", "),
-            ));
+            return Err(Error::mismatch(object, "none", listed(&unknown, N_SHOWN, ", ")));
         }
         stacks.require_complete()?;
         check_unique(&mapped.outputs)?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gguf::source::Source;
-use gguf::{Layout, Metadata, TensorSpec, Value};
+use gguf::{Layout, Metadata, TensorSpec, Value, listed};
 use gguf_blocks::Format;
 use gguf_models::arch::{self, Architecture, Mtp};
 use gguf_models::file_type::FileType;
@@ -12,7 +12,7 @@ use gguf_models::{HParams, Role, check, hf};
 use serde_json::Value as Json;
 
 use crate::Result;
-use crate::error::{Error, shortened};
+use crate::error::Error;
 use crate::map::{self, Mapped, Mapper, Output};
 use crate::name;
 use crate::outtype::{self, OutType};
@@ -122,7 +122,7 @@ impl Plan {
         let keep = options.keep();
         let file_type = keep.file_type(&weights).unwrap_or(outtype.file_type);
         let model = if options.vocab_only {
-            Model::without_weights(arch, config, file_type.id, vocabulary.n_tokens())?
+            Model::without_weights(arch, config, file_type.id, &vocabulary)?
         } else {
             Model::new(arch, config, &weights, file_type.id, options.no_mtp)?
         };
@@ -243,18 +243,30 @@ impl Model {
     /// of the tokenizer.
     ///
     /// # Errors
-    /// Settings that do not fit the architecture, or each other, and far more tokens than the tokenizer has.
-    fn without_weights(arch: &Architecture, config: Json, file_type: u32, n_tokens: u64) -> Result<Self> {
+    /// Settings that do not fit the architecture, or each other, and far more tokens than the tokenizer's files have.
+    fn without_weights(
+        arch: &Architecture,
+        config: Json,
+        file_type: u32,
+        vocabulary: &Vocabulary,
+    ) -> Result<Self> {
         let mut params = Metadata::new();
         hf::metadata(arch, &config, file_type, &mut params)?;
         let of_config = hf::lookup(&config, "vocab_size").and_then(hf::whole_number);
         // No weights back the number, and each token costs memory.
-        let most = 2 * n_tokens + MAX_HOLES;
-        if let Some(n) = of_config.filter(|&n| n > most) {
-            let expected = format!("at most {most} where the tokenizer has {n_tokens} tokens");
-            return Err(Error::mismatch(format!("{CONFIG} `vocab_size`"), expected, n));
+        let (listed, ids) = (vocabulary.n_listed(), vocabulary.n_tokens());
+        let most = 2 * listed + MAX_HOLES;
+        let of_config = of_config.unwrap_or(0);
+        if of_config.max(ids) > most {
+            let (object, n) = if of_config > most {
+                (format!("{CONFIG} `vocab_size`"), of_config)
+            } else {
+                (format!("{}, ids of tokens", vocabulary.file()), ids)
+            };
+            let expected = format!("at most {most} where {listed} tokens are listed");
+            return Err(Error::mismatch(object, expected, n));
         }
-        let hparams = with_vocab_size(arch, &params, of_config.unwrap_or(0).max(n_tokens))?;
+        let hparams = with_vocab_size(arch, &params, of_config.max(ids))?;
         Ok(Self {
             config,
             params,
@@ -398,7 +410,7 @@ fn check_shapes(arch: &Architecture, hparams: &HParams, shapes: &[(&str, gguf::S
     Err(Error::mismatch(
         object,
         "all of them",
-        shortened(&findings, N_SHOWN, "; "),
+        listed(&findings, N_SHOWN, "; "),
     ))
 }
 

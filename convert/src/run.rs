@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use gguf::{GgufFile, Value};
+use gguf::{GgufFile, Value, listed};
 use gguf_cli::{Failure, Result, print_data, print_json, say, warn};
 use gguf_models::{arch, check};
 use gguf_quantize::{Arrangement, Job, Kind, Results, Run, Target};
 
 use crate::args::Args;
-use crate::error::{Error, shortened};
+use crate::error::Error;
 use crate::open::Checkpoint;
 use crate::outtype::Goal;
 use crate::plan::{Options, Plan};
@@ -166,7 +166,7 @@ fn require_none(what: &str, findings: &[String]) -> Result<()> {
     if findings.is_empty() {
         return Ok(());
     }
-    Err(Error::mismatch(what, "no findings", shortened(findings, N_SHOWN, "; ")).into())
+    Err(Error::mismatch(what, "no findings", listed(findings, N_SHOWN, "; ")).into())
 }
 
 /// Opens the output and compares it with its architecture, and its vocabulary with the one that was proved.

@@ -18,6 +18,16 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The digest of the pieces, one behind the other, that `all` calls its argument with.
+    ///
+    /// # Errors
+    /// Those of `all`.
+    pub fn of_pieces<E>(all: impl FnOnce(&mut dyn FnMut(&[u8])) -> Result<(), E>) -> Result<Self, E> {
+        let mut sha = Sha256::new();
+        all(&mut |bytes| sha.update(bytes))?;
+        Ok(Self(sha.finalize().into()))
+    }
+
     /// From 64 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         let mut sha = [0; 32];
@@ -47,12 +57,12 @@ pub fn of_source(
     range: Range<u64>,
     on: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<Digest> {
-    let mut sha = Sha256::new();
-    copy::pieces(source, range, |bytes| {
-        sha.update(bytes);
-        on(bytes.len() as u64)
-    })?;
-    Ok(Digest(sha.finalize().into()))
+    Digest::of_pieces(|add| {
+        copy::pieces(source, range, |bytes| {
+            add(bytes);
+            on(bytes.len() as u64)
+        })
+    })
 }
 
 /// Lines of text with a last one that proves them whole: `sha256` and the digest of those before.

@@ -1,4 +1,4 @@
-//! Names from files in messages.
+//! Names from files, and lists of them, in messages.
 
 use std::borrow::Cow;
 
@@ -15,9 +15,26 @@ pub fn short(name: &str) -> Cow<'_, str> {
     format!("{}.. ({} bytes)", &name[..end], name.len()).into()
 }
 
+/// At most `n` of many things for one line: `a, b and 3 more`.
+pub fn listed(items: &[impl AsRef<str>], n: usize, separator: &str) -> String {
+    let shown: Vec<&str> = items.iter().take(n).map(AsRef::as_ref).collect();
+    let shown = shown.join(separator);
+    match items.len().checked_sub(n) {
+        Some(more @ 1..) => format!("{shown} and {more} more"),
+        _ => shown,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::short;
+    use super::{listed, short};
+
+    #[test]
+    fn of_long_lists_the_first_are_told() {
+        assert_eq!(listed(&["a", "b", "c"], 3, ", "), "a, b, c");
+        assert_eq!(listed(&["a", "b", "c"], 1, ", "), "a and 2 more");
+        assert_eq!(listed(&[] as &[&str], 3, ", "), "");
+    }
 
     #[test]
     fn long_names_are_cut_between_characters() {

@@ -1,8 +1,8 @@
 //! What a matrix says of its model, text and program.
 
 use gguf::digest::Digest;
-use gguf::{GgufFile, short};
-use gguf_cli::{Failure, Result, printable, shortened};
+use gguf::{GgufFile, listed, short};
+use gguf_cli::{Failure, Result, printable};
 use gguf_imatrix_format::{Imatrix, Origin, OriginModel};
 use gguf_models::{Identity, identity};
 
@@ -42,8 +42,13 @@ pub(crate) fn difference(a: &OriginModel, b: &OriginModel) -> Option<String> {
             )
         })
         .collect();
-    let told = shortened(&told, N_SHOWN, "");
-    (!told.is_empty()).then(|| format!("different settings of one model, {}", told.join(", ")))
+    let phrase = || {
+        format!(
+            "different settings of one model, {}",
+            listed(&told, N_SHOWN, ", ")
+        )
+    };
+    (!told.is_empty()).then(phrase)
 }
 
 /// Says the settings of `other`'s model in the words of `first`, if both come out as the same forward pass: the format

@@ -1,11 +1,10 @@
 //! The importance matrix as the quantizer uses it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use std::collections::BTreeMap;
-
 use gguf::digest::{self, Digest};
-use gguf::{GgufFile, Metadata, Shape};
+use gguf::{GgufFile, Metadata, Shape, listed, short};
 use gguf_cli::{Failure, Result, count, file_name, printable};
 use gguf_imatrix_format::{GROUP, Index, base_name};
 use gguf_models::{Identity, identity};
@@ -16,6 +15,9 @@ const ZERO_SHARE: f64 = 1.0 / 1024.0;
 
 /// The least of such weights: its products with squares of weights stay above the smallest floats.
 const LEAST: f32 = 1e-20;
+
+/// Settings that a doubt names.
+const N_SETTINGS: usize = 8;
 
 /// An open importance matrix and the name it goes by in the output.
 #[derive(Debug)]
@@ -175,15 +177,24 @@ impl Guide {
                 "importance matrix `{file}` was made with another model of this architecture: its norms differ"
             ));
         }
-        for d in identity::differences(&made.settings, metadata) {
-            let shown =
-                |v: Option<String>| v.map_or_else(|| "nothing".to_owned(), |v| printable(&v).into_owned());
+        let shown = |v: Option<String>| v.map_or_else(|| "nothing".to_owned(), |v| short(&v).into_owned());
+        let told = identity::differences(&made.settings, metadata)
+            .into_iter()
+            .map(|d| {
+                let text = format!(
+                    "key `{}` was {} and is {}",
+                    short(&d.key),
+                    shown(d.given),
+                    shown(d.found)
+                );
+                printable(&text).into_owned()
+            })
+            .collect::<Vec<_>>();
+        if !told.is_empty() {
             self.doubts.push(format!(
-                "importance matrix `{file}` was made with other settings: key `{}` was {} and is {} in the model to \
-                 encode: make the matrix again",
-                printable(&d.key),
-                shown(d.given),
-                shown(d.found)
+                "importance matrix `{file}` was made with other settings than those of the model to encode: {}: make \
+                 the matrix again",
+                listed(&told, N_SETTINGS, ", ")
             ));
         }
         Ok(())

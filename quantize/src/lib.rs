@@ -35,6 +35,7 @@ mod guide;
 mod job;
 mod metadata;
 mod options;
+mod pattern;
 mod plan;
 mod policy;
 mod program;

@@ -107,14 +107,6 @@ impl Request {
         }
     }
 
-    /// Whether the rules can be tried on all of so many tensors, whose names have so many bytes.
-    ///
-    /// # Errors
-    /// Rules that take too long.
-    pub(crate) fn check_rules(&self, n_tensors: usize, name_bytes: usize) -> Result<()> {
-        self.rules.check_search(n_tensors, name_bytes)
-    }
-
     /// One line that says how a target is made: its type and the options that decide what its tensors hold, in a fixed
     /// order, without folders.
     pub(crate) fn recipe(&self, target: &Target) -> String {

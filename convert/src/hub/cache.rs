@@ -1,12 +1,13 @@
 //! The hub's local cache: `models--ORG--NAME` with `blobs/` (contents by their digest), `snapshots/COMMIT/` (links to
 //! them by their names) and `refs/REVISION` (the commit that a name stands for).
 
+use gguf::listed;
 use std::env::var_os;
 use std::path::{Path, PathBuf};
 
 use super::{MAIN, RepoId};
 use crate::Result;
-use crate::error::{Error, shortened};
+use crate::error::Error;
 
 const SNAPSHOTS: &str = "snapshots";
 
@@ -93,7 +94,7 @@ pub(super) fn snapshot_of_folder(folder: &Path) -> Result<PathBuf> {
             let names: Vec<_> = several.iter().map(|p| format!("`{}`", p.display())).collect();
             let why = format!(
                 "it has no main revision and several snapshots, give one: {}",
-                shortened(&names, N_SHOWN, ", ")
+                listed(&names, N_SHOWN, ", ")
             );
             Err(Error::io("convert", folder, why))
         }

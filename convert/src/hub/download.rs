@@ -4,6 +4,7 @@
 //! and, for those that the server knows it of, its SHA-256 are right. So a download that was stopped goes on where it
 //! was, and nothing unsound has a name in the cache.
 
+use gguf::listed;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
@@ -19,7 +20,7 @@ use ureq::http::{Response, StatusCode, header};
 use super::RepoId;
 use super::cache::{self, Repository};
 use crate::Result;
-use crate::error::{Error, shortened};
+use crate::error::Error;
 
 /// The hub, unless `HF_ENDPOINT` names another.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -407,7 +408,7 @@ fn check_room(blobs: &Path, missing: &[&Wanted]) -> Result<()> {
             let why = format!(
                 "{} needed for {}, {} free",
                 human_bytes(needed),
-                shortened(&names, N_SHOWN, ", "),
+                listed(&names, N_SHOWN, ", "),
                 human_bytes(free)
             );
             Err(Error::io("download into", blobs, why))

@@ -1,5 +1,6 @@
 //! Which files hold the weights.
 
+use gguf::listed;
 use std::borrow::Cow;
 use std::collections::hash_map::{Entry as Slot, HashMap};
 use std::collections::{BTreeSet, HashSet};
@@ -11,7 +12,7 @@ use serde::de::{MapAccess, Visitor};
 use super::files::read_json_if_there;
 use super::safetensors::Entry;
 use crate::Result;
-use crate::error::{Error, shortened};
+use crate::error::Error;
 use crate::view::Files;
 
 const INDEX: &str = "model.safetensors.index.json";
@@ -122,7 +123,7 @@ impl Index {
         let notes = match rest.as_slice() {
             [] => Vec::new(),
             rest => {
-                let shown = shortened(rest, N_SHOWN, ", ");
+                let shown = listed(rest, N_SHOWN, ", ");
                 vec![format!("left out, as they are not part of the model: {shown}")]
             }
         };
@@ -162,20 +163,20 @@ impl Index {
 
     /// The file that the index names for each entry that is the first of its name.
     fn listed(&self, by_name: &HashMap<&str, usize>, n: usize) -> Result<Vec<Option<usize>>> {
-        let mut listed = vec![None; n];
+        let mut files = vec![None; n];
         let mut missing = Vec::new();
         for (name, file) in self.map.iter().flatten() {
             match by_name.get(name.as_str()) {
-                Some(&i) => listed[i] = Some(*file),
+                Some(&i) => files[i] = Some(*file),
                 None => missing.push(format!("`{name}` in `{}`", self.files[*file])),
             }
         }
         if missing.is_empty() {
-            return Ok(listed);
+            return Ok(files);
         }
         Err(Error::mismatch(
             format!("tensors of `{INDEX}`"),
-            shortened(&missing, N_SHOWN, ", "),
+            listed(&missing, N_SHOWN, ", "),
             "none",
         ))
     }
@@ -309,7 +310,7 @@ fn check_presence(dir: &Path, files: &[String], there: &BTreeSet<String>, indexe
     if missing.is_empty() {
         return Ok(());
     }
-    let what = format!("missing: {}", shortened(&missing, N_SHOWN, ", "));
+    let what = format!("missing: {}", listed(&missing, N_SHOWN, ", "));
     Err(Error::io("read all weights of", dir, what))
 }
 

@@ -286,7 +286,13 @@ fn compressed_tensors(settings: &Settings<'_>) -> Result<Form> {
             }
         }
         if schemes.len() > MAX_SCHEMES {
-            return Err(settings.unsupported(&format!("more than {MAX_SCHEMES} schemes in `config_groups`")));
+            let expected = format!("at most {MAX_SCHEMES} different schemes");
+            let found = format!("more, in {} groups", groups.map_or(0, serde_json::Map::len));
+            return Err(Error::mismatch(
+                format!("{} `config_groups`", settings.place),
+                expected,
+                found,
+            ));
         }
     }
     Ok(Form::Compressed(schemes))

@@ -85,6 +85,16 @@ impl Vocabulary {
         format!("{}: {}", self.content.file, self.content.family.describe())
     }
 
+    /// The file that lists the tokens, for messages.
+    pub(crate) fn file(&self) -> &str {
+        &self.content.file
+    }
+
+    /// Tokens that the files list.
+    pub(crate) fn n_listed(&self) -> u64 {
+        self.content.tokens.len() as u64
+    }
+
     /// One more than the highest id of a token: the rows that an embedding needs at least.
     pub(crate) fn n_tokens(&self) -> u64 {
         self.content

@@ -1,12 +1,13 @@
 //! Recognising the pre-tokenizer by its structure.
 
+use gguf::listed;
 use gguf_models::vocab::{self, PreTokenizer};
 use serde_json::Value as Json;
 
 use super::tokenizer::TokenizerJson;
 use super::{TOKENIZER, steps};
 use crate::Result;
-use crate::error::{Error, quoted, shortened};
+use crate::error::{Error, quoted};
 
 /// Punctuation as the tokenizers library has it: Unicode's, and the ASCII symbols.
 const PUNCTUATION: &str = r"[\p{P}\$\+<=>\^~\|`]+";
@@ -119,7 +120,7 @@ pub(super) fn no_byte_level(tokenizer: &TokenizerJson) -> Error {
     let found = if kinds.is_empty() {
         "no such step".to_owned()
     } else {
-        shortened(&kinds, N_STEPS, ", ")
+        listed(&kinds, N_STEPS, ", ")
     };
     Error::mismatch(object, expected, found)
 }
@@ -138,7 +139,7 @@ fn differences(section: &Section, tokenizer: &TokenizerJson) -> Vec<String> {
         .map(quoted)
         .collect();
     if !kinds.is_empty() {
-        let kinds = shortened(&kinds, N_STEPS, ", ");
+        let kinds = listed(&kinds, N_STEPS, ", ");
         notes.push(format!(
             "{TOKENIZER} normalizes text with {kinds}, the output does not"
         ));
@@ -156,7 +157,7 @@ fn unknown(section: &Section, patterns: &[&str]) -> Error {
     );
     let found = format!(
         "{}; pass `--pre {}` if that cuts text alike",
-        shortened(&found, N_STEPS, " then "),
+        listed(&found, N_STEPS, " then "),
         near.name()
     );
     Error::mismatch(format!("{TOKENIZER} `pre_tokenizer`"), expected, found)

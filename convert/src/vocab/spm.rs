@@ -1,6 +1,7 @@
 //! `SentencePiece` BPE: from `tokenizer.model`, or from tokenizer.json.
 
 use foldhash::{HashMap, HashMapExt, HashSet};
+use gguf::listed;
 use serde_json::Value as Json;
 
 use super::content::{Content, Family, OwnIds};
@@ -9,7 +10,7 @@ use super::token::{ADDED_SCORE, BLANK, Token, TokenType};
 use super::tokenizer::{AddedToken, TokenizerJson};
 use super::{TOKENIZER, bpe, steps};
 use crate::Result;
-use crate::error::{Error, quoted, shortened};
+use crate::error::{Error, quoted};
 
 /// Normalizers that a note names.
 const N_SHOWN: usize = 8;
@@ -81,7 +82,7 @@ impl Blanks {
             return Err(Error::mismatch(object, expected, format!("`{step}`")));
         }
         if !self.normalizers.is_empty() {
-            let kinds = shortened(&self.normalizers, N_SHOWN, ", ");
+            let kinds = listed(&self.normalizers, N_SHOWN, ", ");
             notes.push(format!(
                 "{TOKENIZER} normalizes text with {kinds}, the output does not"
             ));
@@ -276,7 +277,7 @@ pub(super) fn merge_added(tokens: &mut Vec<Token>, added: &[AddedToken], notes: 
         }
     }
     if !replaced.is_empty() {
-        notes.push(shortened(&replaced, N_REPLACED, "; "));
+        notes.push(listed(&replaced, N_REPLACED, "; "));
     }
 }
 

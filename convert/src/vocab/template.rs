@@ -1,14 +1,13 @@
 //! Chat templates: from their own file or from `tokenizer_config.json`.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use gguf::{Metadata, Value};
+use gguf::{Metadata, Value, listed};
 use serde_json::Value as Json;
 
 use super::TOKENIZER_CONFIG;
 use crate::Result;
-use crate::error::{Error, shortened};
+use crate::error::Error;
 use crate::source::{read_json_if_there, read_text_if_there};
 
 const JINJA: &str = "chat_template.jinja";
@@ -27,7 +26,6 @@ pub(super) struct Templates {
     default: Option<String>,
     /// Name and text, in the order in which they were found.
     named: Vec<(String, String)>,
-    names: HashSet<String>,
     /// The files they came from.
     pub(super) files: Vec<PathBuf>,
 }
@@ -58,7 +56,9 @@ impl Templates {
             for entry in template.as_array().into_iter().flatten() {
                 match (entry["name"].as_str(), entry["template"].as_str()) {
                     (Some("default"), Some(text)) => candidates.push((name, text.to_owned())),
-                    (Some(key), Some(text)) => found.add_named(key, text),
+                    (Some(key), Some(text)) => {
+                        found.add_named(key, text, &format!("{name} `chat_template`"))?;
+                    }
                     _ => {
                         let object = format!("{name} `chat_template`");
                         return Err(Error::mismatch(
@@ -81,26 +81,25 @@ impl Templates {
             if !others.is_empty() {
                 notes.push(format!(
                     "the chat template is that of {name}; left out: {}",
-                    shortened(&others, N_SHOWN, ", ")
+                    listed(&others, N_SHOWN, ", ")
                 ));
             }
             found.default = Some(text);
         }
-        let n = found.named.len();
-        if n > MAX_NAMED {
-            return Err(Error::mismatch(
-                "named chat templates",
-                format!("at most {MAX_NAMED}"),
-                n,
-            ));
-        }
         Ok(found)
     }
 
-    fn add_named(&mut self, name: &str, text: &str) {
-        if self.names.insert(name.to_owned()) {
-            self.named.push((name.to_owned(), text.to_owned()));
+    /// Adds a template, unless there is one of that name; `object` is what has it, for messages.
+    fn add_named(&mut self, name: &str, text: &str, object: &str) -> Result<()> {
+        if self.named.iter().any(|(known, _)| known == name) {
+            return Ok(());
         }
+        if self.named.len() == MAX_NAMED {
+            let expected = format!("at most {MAX_NAMED} named templates in all");
+            return Err(Error::mismatch(object, expected, "more"));
+        }
+        self.named.push((name.to_owned(), text.to_owned()));
+        Ok(())
     }
 
     /// `additional_chat_templates/NAME.jinja`.
@@ -121,7 +120,7 @@ impl Templates {
             ) else {
                 continue;
             };
-            self.add_named(name, &text);
+            self.add_named(name, &text, FOLDER)?;
             self.files.push(path);
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! `WordPiece` from tokenizer.json.
 
+use gguf::listed;
 use std::collections::HashMap;
 
 use super::content::{Content, Family, OwnIds};
@@ -7,7 +8,7 @@ use super::token::{BLANK, Token, TokenType};
 use super::tokenizer::TokenizerJson;
 use super::{TOKENIZER, steps};
 use crate::Result;
-use crate::error::{quoted, shortened};
+use crate::error::quoted;
 
 /// Normalizers that a note names.
 const N_SHOWN: usize = 8;
@@ -22,7 +23,7 @@ pub(super) fn from_json(tokenizer: TokenizerJson, notes: &mut Vec<String>) -> Re
         let found = if kinds.is_empty() {
             "`none`".to_owned()
         } else {
-            shortened(&kinds, N_SHOWN, ", ")
+            listed(&kinds, N_SHOWN, ", ")
         };
         notes.push(format!(
             "{TOKENIZER} normalizes text with {found}, the output as BERT does"

@@ -253,6 +253,15 @@ fn without_weights_the_tokenizer_backs_the_size_of_the_vocabulary() {
     let dir = checkpoint.write(&folder.path().join("tiny"));
     let words = ["`vocab_size`", "at most", "10000000"];
     refused("vocab_size", &dir, &["--vocab-only"], 1, &words);
+
+    let mut checkpoint = Checkpoint::tiny("BF16");
+    checkpoint.tokenizer["added_tokens"] = json!([{"id": 16_000_000, "content": "<|far|>", "special": true}]);
+    let dir = checkpoint.write(&folder.path().join("far"));
+    let words = [
+        "tokenizer.json, ids of tokens: expected at most",
+        "found 16000001",
+    ];
+    refused("far id", &dir, &["--vocab-only"], 1, &words);
 }
 
 #[test]

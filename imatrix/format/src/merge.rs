@@ -2,7 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use gguf::listed;
+
 use crate::{Entry, Error, Imatrix, Origin, Result, is_experts};
+
+/// Texts that a note names.
+const N_TEXTS: usize = 8;
 
 /// Sums of one weight in f64, so that the order of merging many files does not show.
 #[derive(Debug)]
@@ -216,7 +221,7 @@ impl Merger {
         if !again.is_empty() {
             notes.push(format!(
                 "text {} is in the matrices before: chunks of it that both saw count twice",
-                again.join(", ")
+                listed(&again, N_TEXTS, ", ")
             ));
         }
         own.texts.extend(other.texts.iter().cloned());
@@ -419,7 +424,7 @@ mod tests {
         let texts = |from: u32, to: u32| -> Vec<String> { (from..to).rev().map(|n| n.to_string()).collect() };
         let mut m = made(texts(0, 20_000));
         let notes = m.merge(made(texts(10_000, 30_000))).unwrap();
-        let again = texts(10_000, 20_000).join(", ");
+        let again = format!("{} and 9992 more", texts(19_992, 20_000).join(", "));
         let note = format!("text {again} is in the matrices before: chunks of it that both saw count twice");
         assert!(notes == [note], "{} notes", notes.len());
         assert_eq!(m.origin.unwrap().texts.len(), 40_000);

@@ -155,7 +155,6 @@ impl Plan {
             Some((name.into_owned(), t))
         });
         let mut tensors: Vec<(String, &TensorInfo)> = kept.collect();
-        request.check_rules(tensors.len(), tensors.iter().map(|(name, _)| name.len()).sum())?;
         let names = tensors.iter().map(|(name, _)| name.as_str());
         let facts = Facts::new(&source, names).map_err(in_file(file.path()))?;
         if request.arrangement == Arrangement::ByLayer {
@@ -285,7 +284,7 @@ impl Plan {
                 let kept = self
                     .steps
                     .iter()
-                    .find(|s| s.reason == Reason::Kept && rule.pattern.is_match(&s.name));
+                    .find(|s| s.reason == Reason::Kept && rule.pattern.is_in(&s.name));
                 self.problems.usage(what(&match kept {
                     None => "no tensor's name matches".to_owned(),
                     Some(s) => format!(

@@ -21,6 +21,8 @@ mod rules;
 use gguf::{Array, Metadata, Shape, Value};
 use gguf_models::file_type::FileType;
 
+use crate::pattern::Pattern;
+
 pub(crate) use allow::is_quantized;
 pub(crate) use category::{Category, order_key};
 pub(crate) use fallback::{fits, is_weighted, raised};
@@ -113,8 +115,8 @@ fn first_uint(metadata: &Metadata, key: &str) -> gguf::Result<Option<usize>> {
 pub(crate) struct Override {
     /// The rule as the user wrote it, for messages.
     pub(crate) text: String,
-    /// Searched in the name, any case.
-    pub(crate) pattern: regex::Regex,
+    /// Searched in the name.
+    pub(crate) pattern: Pattern,
     /// Name of the tensor type.
     pub(crate) type_name: &'static str,
 }
@@ -220,7 +222,7 @@ impl<'a> Policy<'a> {
         let mut first = None;
         for (i, rule) in wish.overrides.iter().enumerate() {
             // Behind the one that decides it matters only which rules match nothing at all.
-            if (first.is_none() || !self.matches[i]) && rule.pattern.is_match(name) {
+            if (first.is_none() || !self.matches[i]) && rule.pattern.is_in(name) {
                 self.matches[i] = true;
                 first = first.or(Some((i, rule.type_name)));
             }

@@ -224,10 +224,9 @@ fn experts_outside_layers_are_refused() {
 }
 
 fn rule(pattern: &str, type_name: &'static str) -> Override {
-    let pattern = regex::Regex::new(pattern).unwrap();
     Override {
-        text: format!("{}={type_name}", pattern.as_str()),
-        pattern,
+        text: format!("{pattern}={type_name}"),
+        pattern: Pattern::compile(pattern).unwrap(),
         type_name,
     }
 }

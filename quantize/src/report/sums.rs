@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use gguf::atomic;
-use gguf_cli::{count, human_bytes, shortened};
+use gguf::{atomic, listed};
+use gguf_cli::{count, human_bytes};
 use serde::Serialize;
 
 use crate::plan::{Plan, Step};
@@ -71,7 +71,7 @@ impl<'a> Sum<'a> {
             self.elements.to_string(),
             self.bytes.to_string(),
             format!("{:.3}", self.bits_per_weight),
-            shortened(&types, SOME_TYPES, "").join(", "),
+            listed(&types, SOME_TYPES, ", "),
         ]
     }
 }
@@ -229,13 +229,13 @@ mod tests {
         assert_eq!((sum.name, sum.tensors), ("dense FFN", steps.len()));
         assert!(sum.types.iter().copied().eq(counts), "{sum:?}");
         let types = sum.row().pop().unwrap();
-        let more = format!(", and {} more", kinds.len() - SOME_TYPES);
+        let more = format!(" and {} more", kinds.len() - SOME_TYPES);
         assert!(
             types.starts_with(&format!("{} 3, {} 2, ", kinds[0].name, kinds[1].name)),
             "{types}"
         );
         assert!(
-            types.ends_with(&more) && types.matches(", ").count() == SOME_TYPES,
+            types.ends_with(&more) && types.matches(", ").count() + 1 == SOME_TYPES,
             "{types}"
         );
     }

@@ -59,7 +59,7 @@ fn a_matrix_of_other_settings_or_another_model_is_told() {
         });
         f.matrix("m", &m);
     };
-    let key = "key `glm4moe.expert_gating_func` was 1 and is 2 in the model to encode";
+    let key = "key `glm4moe.expert_gating_func` was 1 and is 2: make the matrix again";
     made("softmax.gguf");
     let text = f.succeeds("--imatrix m sigmoid.gguf o Q4_K_M --force");
     assert!(

@@ -74,30 +74,34 @@ fn fingerprint(file: &GgufFile, architecture: &str) -> Result<Digest> {
     let n_layers = count("block_count").unwrap_or(u64::MAX);
     let n_main = n_layers.saturating_sub(count("nextn_predict_layers").unwrap_or(0));
     let is_main = |t: &TensorInfo| split_layer(&t.name).is_none_or(|(i, _)| u64::from(i) < n_main);
-    let mut text = format!("{architecture}\n").into_bytes();
-    for t in file.by_name() {
-        let is_norm = Component::of(&t.name) == Component::Norm && t.shape.dims().len() == 1;
-        if is_norm && t.shape.n_elems() <= MAX_NORM && is_main(t) {
-            text.extend(format!("{} {}\n", t.name, t.shape.n_elems()).bytes());
-            text.extend(values(file, t)?);
+    Digest::of_pieces(|add| {
+        add(format!("{architecture}\n").as_bytes());
+        for t in file.by_name() {
+            let is_norm = Component::of(&t.name) == Component::Norm && t.shape.dims().len() == 1;
+            if is_norm && t.shape.n_elems() <= MAX_NORM && is_main(t) {
+                add(format!("{} {}\n", t.name, t.shape.n_elems()).as_bytes());
+                for value in values(file, t)? {
+                    add(&value.to_le_bytes());
+                }
+            }
         }
-    }
-    Ok(Digest::of(&text))
+        Ok(())
+    })
 }
 
-/// A tensor's values as little-endian F32; nothing of a type that cannot be decoded.
-fn values(file: &GgufFile, tensor: &TensorInfo) -> Result<Vec<u8>> {
+/// A tensor's values; none of a type that cannot be decoded.
+fn values(file: &GgufFile, tensor: &TensorInfo) -> Result<Vec<f32>> {
     let bytes = file.tensor_bytes(tensor)?;
     let n = tensor.shape.n_elems() as usize;
-    let mut values = vec![0.0; n];
     let Some(format) = tensor.format() else {
         return Ok(Vec::new());
     };
-    let fits = format.geometry.tensor_bytes(n as u64, 1) == Some(bytes.len() as u64);
-    if !fits || format.decode_rows(n, &bytes, &mut values).is_none() {
+    if format.geometry.tensor_bytes(n as u64, 1) != Some(bytes.len() as u64) {
         return Ok(Vec::new());
     }
-    Ok(values.into_iter().flat_map(f32::to_le_bytes).collect())
+    let mut values = vec![0.0; n];
+    let decoded = format.decode_rows(n, &bytes, &mut values);
+    Ok(decoded.map_or_else(Vec::new, |()| values))
 }
 
 fn settings(architecture: &str, metadata: &Metadata) -> Vec<String> {

@@ -13,14 +13,14 @@ mod ranks;
 mod source;
 mod strings;
 
-use gguf::Metadata;
+use gguf::{Metadata, listed};
 use gguf_runtime::Tokenizer as GgufTokenizer;
 use serde_json::{Value as Json, json};
 use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 
 use super::token::{BLANK, BLANK_TEXT, TokenType};
 use crate::Result;
-use crate::error::{Error, shortened};
+use crate::error::Error;
 pub(crate) use source::SourceTokenizer;
 use source::{Built, Engine, add_tokens};
 
@@ -135,7 +135,7 @@ impl Comparison<'_> {
             notes.push(format!(
                 "found by their text in the checkpoint's tokenizer, ordinary tokens in the output, as the reference \
                  converter has them: `{}`",
-                shortened(ordinary, N_NAMES, "`, `")
+                listed(ordinary, N_NAMES, "`, `")
             ));
         }
         notes
