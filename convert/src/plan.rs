@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use gguf::source::Source;
-use gguf::{Layout, Metadata, TensorSpec, Value, listed};
+use gguf::{Layout, Metadata, TensorSpec, Value, listed, short};
 use gguf_blocks::Format;
 use gguf_models::arch::{self, Architecture, Mtp};
 use gguf_models::file_type::FileType;
@@ -254,19 +254,18 @@ impl Model {
         hf::metadata(arch, &config, file_type, &mut params)?;
         let of_config = hf::lookup(&config, "vocab_size").and_then(hf::whole_number);
         // No weights back the number, and each token costs memory.
-        let (listed, ids) = (vocabulary.n_listed(), vocabulary.n_tokens());
-        let most = 2 * listed + MAX_HOLES;
-        let of_config = of_config.unwrap_or(0);
-        if of_config.max(ids) > most {
-            let (object, n) = if of_config > most {
-                (format!("{CONFIG} `vocab_size`"), of_config)
-            } else {
-                (format!("{}, ids of tokens", vocabulary.file()), ids)
-            };
-            let expected = format!("at most {most} where {listed} tokens are listed");
-            return Err(Error::mismatch(object, expected, n));
+        let n_listed = vocabulary.n_listed();
+        let most = 2 * n_listed + MAX_HOLES;
+        if let Some(n) = of_config.filter(|&n| n > most) {
+            let expected = format!("at most {most} where the tokenizer has {n_listed} tokens");
+            return Err(Error::mismatch(format!("{CONFIG} `vocab_size`"), expected, n));
         }
-        let hparams = with_vocab_size(arch, &params, of_config.max(ids))?;
+        if let Some((text, id)) = vocabulary.last().filter(|&(_, id)| id >= most) {
+            let object = format!("token `{}`", short(text).escape_debug());
+            let expected = format!("an id below {most} where the tokenizer has {n_listed} tokens");
+            return Err(Error::mismatch(object, expected, id));
+        }
+        let hparams = with_vocab_size(arch, &params, of_config.unwrap_or(0).max(vocabulary.n_tokens()))?;
         Ok(Self {
             config,
             params,

@@ -119,6 +119,10 @@ impl AtomicFile {
             check_room(&path, &folder, needed, file_limit)?;
         }
         let (part, file) = part::create(&path, others)?;
+        // The run that had the name until now may have just given its output the final one.
+        if !force && path.symlink_metadata().is_ok() {
+            return Err(exists(&path));
+        }
         Ok(Self {
             part,
             file: BufWriter::with_capacity(BUFFER, file),
@@ -134,6 +138,16 @@ impl AtomicFile {
     /// The final name.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Says how many bytes the output will have, where that was not known when it was started.
+    ///
+    /// # Errors
+    /// Too little room for them.
+    pub fn expect(&mut self, n_bytes: u64) -> Result<()> {
+        check_room(&self.path, &self.folder, n_bytes, self.file_limit)?;
+        self.n_bytes = Some(n_bytes);
+        Ok(())
     }
 
     /// Gives the output these permissions in place of the usual ones.

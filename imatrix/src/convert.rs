@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use gguf::atomic::AtomicFile;
 use gguf_cli::{Failure, OutputArgs, Result, TalkArgs, count, say, warn};
 
 use crate::args::Form;
@@ -65,7 +66,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
         );
     }
     told.extend(files::lost(&imatrix, form));
-    files::write(&imatrix, &args.output, form, args.force.force, &[&args.input])?;
+    let out = AtomicFile::create(&args.output, args.force.force, &[&args.input], None)?;
+    files::write(&imatrix, form, out)?;
     if !args.talk.quiet {
         for line in &told {
             warn(line);

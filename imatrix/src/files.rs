@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use gguf::atomic::AtomicFile;
 use gguf_cli::{Failure, Result};
 use gguf_imatrix_format::Imatrix;
 
@@ -20,11 +21,11 @@ pub(crate) fn read(path: &Path) -> Result<Imatrix> {
     Imatrix::read(path).map_err(failure)
 }
 
-/// Writes a matrix; refuses to write over one of `inputs`, and over any file unless `force`.
-pub(crate) fn write(imatrix: &Imatrix, path: &Path, form: Form, force: bool, inputs: &[&Path]) -> Result<()> {
+/// Writes a matrix to an output that was started.
+pub(crate) fn write(imatrix: &Imatrix, form: Form, out: AtomicFile) -> Result<()> {
     let written = match form {
-        Form::Gguf => imatrix.write_gguf(path, force, inputs),
-        Form::Dat => imatrix.write_legacy(path, force, inputs),
+        Form::Gguf => imatrix.write_gguf_to(out),
+        Form::Dat => imatrix.write_legacy_to(out),
     };
     written.map_err(failure)
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use gguf::atomic::AtomicFile;
 use gguf_cli::{Failure, Result, count, say, warn};
 use gguf_imatrix_format::{Error, Imatrix, Merger};
 
@@ -34,12 +35,12 @@ pub(crate) fn read_all(in_files: &[PathBuf], quiet: bool) -> Result<Imatrix> {
 
 /// Merges files into one.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let (out, form, force) = (args.output.as_path(), args.form(), args.force.force);
+    let out = args.output.as_path();
     let inputs: Vec<&Path> = args.in_file.iter().map(PathBuf::as_path).collect();
-    drop(gguf::atomic::AtomicFile::create(out, force, &inputs, None)?);
+    let reserved = AtomicFile::create(out, args.force.force, &inputs, None)?;
     args.warn_of_name();
     let imatrix = read_all(&args.in_file, args.talk.quiet)?;
-    files::write(&imatrix, out, form, force, &inputs)?;
+    files::write(&imatrix, args.form(), reserved)?;
     let written = Written::new(&imatrix, out, args);
     written.tell();
     if !args.talk.quiet {

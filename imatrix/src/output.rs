@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use gguf::atomic::{AtomicFile, refuse_link};
+use gguf::atomic::AtomicFile;
 use gguf_cli::{Failure, Result};
 use gguf_imatrix_format::{Imatrix, Origin, Weight};
 use gguf_runtime::Model;
@@ -80,12 +80,18 @@ impl<'a> Output<'a> {
     }
 
     /// Refuses now what could not be written in the end, and keeps other runs from the output until then.
-    pub(crate) fn check(&self, n_bytes: Option<u64>) -> Result<()> {
+    pub(crate) fn reserve(&mut self) -> Result<()> {
         let force = self.args.force.force;
-        self.reserved.take();
-        let file = AtomicFile::create(self.path(), force, &self.inputs, n_bytes)?;
+        let file = AtomicFile::create(self.path(), force, &self.inputs, None)?;
         self.reserved.replace(Some(file));
         Ok(())
+    }
+
+    /// The same when the model is known, and with it its files and the output's size.
+    pub(crate) fn check(&self, model: &Model) -> Result<()> {
+        let output = (self.path().to_owned(), self.n_bytes(model)?);
+        let force = self.args.force.force;
+        Ok(AtomicFile::check_all(&[output], force, &self.inputs)?)
     }
 
     /// The same for copies behind chunk `first`. Those of a run that is resumed are replaced.
@@ -116,7 +122,7 @@ impl<'a> Output<'a> {
     }
 
     /// Bytes of the output.
-    pub(crate) fn n_bytes(&self, model: &Model) -> Result<u64> {
+    fn n_bytes(&self, model: &Model) -> Result<u64> {
         let has_means = self.args.form() == Form::Gguf;
         let weights: Vec<Weight<'_>> = collected(model, self.args.process_output)
             .into_iter()
@@ -163,18 +169,17 @@ impl<'a> Output<'a> {
 
     /// Writes the matrix under its own name.
     pub(crate) fn write(&self, imatrix: &Imatrix) -> Result<()> {
-        self.reserved.take();
-        self.write_to(self.path(), self.args.force.force, imatrix)
+        let reserved = self
+            .reserved
+            .take()
+            .expect("a run with an output has it reserved");
+        files::write(imatrix, self.args.form(), reserved)
     }
 
     /// Writes the matrix of the chunks up to `chunk` beside.
     pub(crate) fn write_copy(&self, chunk: usize, imatrix: &Imatrix) -> Result<()> {
         let path = self.copy(chunk);
-        refuse_link(&path)?;
-        self.write_to(&path, self.replaces(), imatrix)
-    }
-
-    fn write_to(&self, path: &Path, force: bool, imatrix: &Imatrix) -> Result<()> {
-        files::write(imatrix, path, self.args.form(), force, &self.inputs)
+        let out = AtomicFile::create_derived(&path, self.replaces(), &self.inputs, None)?;
+        files::write(imatrix, self.args.form(), out)
     }
 }

@@ -37,15 +37,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             [] => None,
             in_files => Some(merge::read_all(in_files, args.talk.quiet)?),
         };
-        let output = Output::new(args, files);
+        let mut output = Output::new(args, files);
         if !args.no_collect {
-            output.check(None)?;
+            output.reserve()?;
             args.warn_of_name();
         }
         let model = model::open(args, files.model)?;
         let output = output.with_model(&model, origin::of(model.file(), &text)?, loaded)?;
         if !args.no_collect {
-            output.check(Some(output.n_bytes(&model)?))?;
+            output.check(&model)?;
         }
         let chunks = chunks(args, &model, &text)?;
         let job = Job {

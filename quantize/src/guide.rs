@@ -168,7 +168,7 @@ impl Guide {
             self.doubts.push(format!(
                 "importance matrix `{file}` was made with another model: expected architecture `{}`, found `{}`",
                 found.architecture,
-                printable(&made.architecture)
+                printable(&short(&made.architecture))
             ));
             return Ok(());
         }
@@ -194,7 +194,7 @@ impl Guide {
             self.doubts.push(format!(
                 "importance matrix `{file}` was made with other settings than those of the model to encode: {}: make \
                  the matrix again",
-                listed(&told, N_SETTINGS, ", ")
+                listed(&told, N_SETTINGS, "; ")
             ));
         }
         Ok(())

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use gguf::listed;
+
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -24,7 +26,7 @@ pub enum Error {
         source: Box<Error>,
     },
     /// The file does not hold the model that its metadata describe: all findings.
-    #[error("`{}` cannot be run as `{arch}`: {}", file.display(), list(findings))]
+    #[error("`{}` cannot be run as `{arch}`: {}", file.display(), listed(findings, SHOWN, "; "))]
     Misfit {
         /// The file.
         file: PathBuf,
@@ -201,11 +203,3 @@ impl From<Error> for gguf_cli::Failure {
 
 /// Findings that an error message shows before it only counts.
 const SHOWN: usize = 12;
-
-fn list(findings: &[String]) -> String {
-    let shown = findings[..findings.len().min(SHOWN)].join("; ");
-    match findings.len() {
-        ..=SHOWN => shown,
-        n => format!("{shown}; and {} more", n - SHOWN),
-    }
-}

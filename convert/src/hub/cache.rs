@@ -1,9 +1,10 @@
 //! The hub's local cache: `models--ORG--NAME` with `blobs/` (contents by their digest), `snapshots/COMMIT/` (links to
 //! them by their names) and `refs/REVISION` (the commit that a name stands for).
 
-use gguf::listed;
 use std::env::var_os;
 use std::path::{Path, PathBuf};
+
+use gguf::listed;
 
 use super::{MAIN, RepoId};
 use crate::Result;

@@ -4,7 +4,6 @@
 //! and, for those that the server knows it of, its SHA-256 are right. So a download that was stopped goes on where it
 //! was, and nothing unsound has a name in the cache.
 
-use gguf::listed;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
@@ -12,6 +11,7 @@ use std::time::Duration;
 
 use gguf::atomic::{AtomicFile, open_own, refuse_link};
 use gguf::digest::{self, Digest};
+use gguf::listed;
 use gguf_cli::{Progress, Unit, human_bytes};
 use ureq::Agent;
 use ureq::config::RedirectAuthHeaders;

@@ -1,12 +1,12 @@
 //! Which files hold the weights.
 
-use gguf::listed;
 use std::borrow::Cow;
 use std::collections::hash_map::{Entry as Slot, HashMap};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::path::{Component, Path};
 
+use gguf::listed;
 use serde::de::{MapAccess, Visitor};
 
 use super::files::read_json_if_there;
@@ -142,7 +142,7 @@ impl Index {
                 Slot::Occupied(slot) => twice.push((*slot.get(), i)),
             }
         }
-        let mut listed = self.listed(&by_name, entries.len())?;
+        let mut listed = self.files_of(&by_name, entries.len())?;
         let mut copies = vec![false; entries.len()];
         for (first, i) in twice {
             let name = entries[i].name.as_str();
@@ -162,7 +162,7 @@ impl Index {
     }
 
     /// The file that the index names for each entry that is the first of its name.
-    fn listed(&self, by_name: &HashMap<&str, usize>, n: usize) -> Result<Vec<Option<usize>>> {
+    fn files_of(&self, by_name: &HashMap<&str, usize>, n: usize) -> Result<Vec<Option<usize>>> {
         let mut files = vec![None; n];
         let mut missing = Vec::new();
         for (name, file) in self.map.iter().flatten() {

@@ -85,11 +85,6 @@ impl Vocabulary {
         format!("{}: {}", self.content.file, self.content.family.describe())
     }
 
-    /// The file that lists the tokens, for messages.
-    pub(crate) fn file(&self) -> &str {
-        &self.content.file
-    }
-
     /// Tokens that the files list.
     pub(crate) fn n_listed(&self) -> u64 {
         self.content.tokens.len() as u64
@@ -97,12 +92,13 @@ impl Vocabulary {
 
     /// One more than the highest id of a token: the rows that an embedding needs at least.
     pub(crate) fn n_tokens(&self) -> u64 {
-        self.content
-            .tokens
-            .iter()
-            .map(|t| t.id.saturating_add(1))
-            .max()
-            .unwrap_or(0)
+        self.last().map_or(0, |(_, id)| id.saturating_add(1))
+    }
+
+    /// The token with the highest id: its text and the id.
+    pub(crate) fn last(&self) -> Option<(&str, u64)> {
+        let last = self.content.tokens.iter().max_by_key(|t| t.id)?;
+        Some((&last.text, last.id))
     }
 
     /// The checkpoint's own tokenizer, for [`verify`]. It is built when it is first needed.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use gguf::{Metadata, Value, listed};
+use gguf::{Metadata, Value, listed, short};
 use serde_json::Value as Json;
 
 use super::TOKENIZER_CONFIG;
@@ -16,6 +16,9 @@ const FOLDER: &str = "additional_chat_templates";
 
 /// Templates beside the default one, each of which becomes a key. Models in use have up to four.
 const MAX_NAMED: usize = 1024;
+
+/// Bytes of a template's name: each becomes part of a key.
+const MAX_NAME: usize = 256;
 
 /// Left out templates that a note names.
 const N_SHOWN: usize = 4;
@@ -91,6 +94,10 @@ impl Templates {
 
     /// Adds a template, unless there is one of that name; `object` is what has it, for messages.
     fn add_named(&mut self, name: &str, text: &str, object: &str) -> Result<()> {
+        if name.len() > MAX_NAME {
+            let expected = format!("names of at most {MAX_NAME} bytes");
+            return Err(Error::mismatch(object, expected, format!("`{}`", short(name))));
+        }
         if self.named.iter().any(|(known, _)| known == name) {
             return Ok(());
         }

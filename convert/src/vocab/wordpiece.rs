@@ -1,7 +1,8 @@
 //! `WordPiece` from tokenizer.json.
 
-use gguf::listed;
 use std::collections::HashMap;
+
+use gguf::listed;
 
 use super::content::{Content, Family, OwnIds};
 use super::token::{BLANK, Token, TokenType};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use gguf::atomic::AtomicFile;
 use gguf::source::Source;
 use gguf::{Array, GgufFile, Layout, Metadata, Shape, Strings, TensorInfo, TensorSpec, Value, Writer};
 
@@ -255,10 +256,10 @@ fn missing_key(key: &str, expected: &str) -> Error {
 }
 
 /// Writes the GGUF form: for each weight in byte order `in_sum2`, `counts`, `in_sum` where recorded, and `stats`.
-pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
+pub(crate) fn write(imatrix: &Imatrix, mut out: AtomicFile) -> Result<()> {
     let mut weights = Vec::with_capacity(imatrix.entries.len());
     for (name, e) in &imatrix.entries {
-        check_entry(path, name, e)?;
+        check_entry(out.path(), name, e)?;
         let n_mat = e.counts.len() as u64;
         weights.push(Weight {
             name,
@@ -280,7 +281,7 @@ pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path
         .iter()
         .map(|t| (t.name.as_str(), &t.values))
         .collect();
-    let out = gguf::atomic::AtomicFile::create(path, force, inputs, Some(layout.total_bytes))?;
+    out.expect(layout.total_bytes)?;
     let mut writer = Writer::new(out, &layout)?;
     for (name, e) in &imatrix.entries {
         writer.write(&bytes_of(e.sums.iter().copied()))?;

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use gguf::atomic::AtomicFile;
 use gguf::source::Source;
 
 use crate::{Entry, Error, Imatrix, Index, Place, Result, Weight, base_name, check_entry};
@@ -231,7 +232,8 @@ pub(crate) fn n_bytes(weights: &[Weight<'_>], dataset: &str) -> u64 {
 }
 
 /// Writes the legacy form with its trailer. Entries that saw nothing at all are left out.
-pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
+pub(crate) fn write(imatrix: &Imatrix, mut file: AtomicFile) -> Result<()> {
+    let path = &file.path().to_owned();
     let stored: BTreeMap<&String, &Entry> = imatrix
         .entries
         .iter()
@@ -284,11 +286,11 @@ pub(crate) fn write(imatrix: &Imatrix, path: &Path, force: bool, inputs: &[&Path
         )?;
         out.extend_from_slice(dataset.as_bytes());
     }
-    let mut file = gguf::atomic::AtomicFile::create(path, force, inputs, Some(out.len() as u64))?;
+    file.expect(out.len() as u64)?;
     file.write_all(&out).map_err(|source| {
         Error::Container(gguf::Error::Io {
             action: "write",
-            path: path.to_owned(),
+            path: path.clone(),
             source,
         })
     })?;

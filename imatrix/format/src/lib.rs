@@ -39,6 +39,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use gguf::atomic::AtomicFile;
 use gguf::source::Source;
 
 pub use index::{GROUP, Index, Place};
@@ -172,13 +173,23 @@ impl Imatrix {
 
     /// Writes the GGUF form. Refuses to write over one of `inputs`, and over any file unless `force`.
     pub fn write_gguf(&self, path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
-        gguf_form::write(self, path, force, inputs)
+        self.write_gguf_to(AtomicFile::create(path, force, inputs, None)?)
+    }
+
+    /// Writes the GGUF form to an output that was started.
+    pub fn write_gguf_to(&self, out: AtomicFile) -> Result<()> {
+        gguf_form::write(self, out)
     }
 
     /// Writes the legacy form, leaving out entries without any data. Refuses to write over one of `inputs`,
     /// and over any file unless `force`.
     pub fn write_legacy(&self, path: &Path, force: bool, inputs: &[&Path]) -> Result<()> {
-        legacy::write(self, path, force, inputs)
+        self.write_legacy_to(AtomicFile::create(path, force, inputs, None)?)
+    }
+
+    /// As [`Imatrix::write_legacy`], to an output that was started.
+    pub fn write_legacy_to(&self, out: AtomicFile) -> Result<()> {
+        legacy::write(self, out)
     }
 
     /// The mean squares of a weight's columns, matrix after matrix (`n_cols * n_mat` values); ones for a

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use gguf::listed;
+use gguf::{listed, short};
 
 use crate::{Entry, Error, Imatrix, Origin, Result, is_experts};
 
@@ -215,12 +215,17 @@ impl Merger {
             }
             return;
         };
-        let before: HashSet<&str> = own.texts.iter().map(String::as_str).collect();
+        let mut before: HashSet<&str> = own.texts.iter().map(String::as_str).collect();
         let texts = other.texts.iter().map(String::as_str);
-        let again: Vec<&str> = texts.filter(|t| before.contains(*t)).collect();
+        let again: Vec<_> = texts.filter(|t| before.remove(t)).map(short).collect();
         if !again.is_empty() {
+            let (texts, are) = if again.len() == 1 {
+                ("text", "is")
+            } else {
+                ("texts", "are")
+            };
             notes.push(format!(
-                "text {} is in the matrices before: chunks of it that both saw count twice",
+                "{texts} {} {are} in the matrices before: chunks that both saw count twice",
                 listed(&again, N_TEXTS, ", ")
             ));
         }
@@ -425,7 +430,7 @@ mod tests {
         let mut m = made(texts(0, 20_000));
         let notes = m.merge(made(texts(10_000, 30_000))).unwrap();
         let again = format!("{} and 9992 more", texts(19_992, 20_000).join(", "));
-        let note = format!("text {again} is in the matrices before: chunks of it that both saw count twice");
+        let note = format!("texts {again} are in the matrices before: chunks that both saw count twice");
         assert!(notes == [note], "{} notes", notes.len());
         assert_eq!(m.origin.unwrap().texts.len(), 40_000);
     }

@@ -64,7 +64,7 @@ fn two_parts_of_a_text_are_the_whole() {
     let mut merged = first;
     let notes = merged.merge(second).unwrap();
     assert!(
-        notes.len() == 1 && notes[0].contains("chunks of it that both saw count twice"),
+        notes.len() == 1 && notes[0].contains("chunks that both saw count twice"),
         "{notes:?}"
     );
     let on_top = format!(

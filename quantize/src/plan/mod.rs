@@ -278,7 +278,7 @@ impl Plan {
             }
         }
         for (i, rule) in wish.overrides.iter().enumerate() {
-            let what = |text: &str| format!("--tensor-type `{}`: {text}", rule.text);
+            let what = |text: &str| format!("{}: {text}", rule.place);
             if !matches[i] {
                 // On all others the policy tried it.
                 let kept = self

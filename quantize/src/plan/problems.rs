@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use gguf::listed;
 use gguf_cli::{Failure, count, shortened};
 
 /// Names that a line has of a problem that may concern every tensor.
@@ -108,13 +109,9 @@ impl Kind {
         }
         let n = self.tensors.len();
         let shown = if self.names_all { n } else { n.min(SOME_NAMES) };
-        let names: Vec<String> = self.tensors[..shown].iter().map(|n| format!("`{n}`")).collect();
-        let more = match n - shown {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
+        let names: Vec<String> = self.tensors.iter().map(|n| format!("`{n}`")).collect();
         let tensor = if n == 1 { "tensor" } else { "tensors" };
-        format!("{tensor} {}{more}: {}", names.join(", "), self.what)
+        format!("{tensor} {}: {}", listed(&names, shown, ", "), self.what)
     }
 }
 

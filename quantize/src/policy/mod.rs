@@ -113,8 +113,10 @@ fn first_uint(metadata: &Metadata, key: &str) -> gguf::Result<Option<usize>> {
 /// A pattern and the type that tensors whose name it is found in get.
 #[derive(Clone, Debug)]
 pub(crate) struct Override {
-    /// The rule as the user wrote it, for messages.
+    /// The rule as the user wrote it.
     pub(crate) text: String,
+    /// Where it was given, for messages.
+    pub(crate) place: String,
     /// Searched in the name.
     pub(crate) pattern: Pattern,
     /// Name of the tensor type.

@@ -226,6 +226,7 @@ fn experts_outside_layers_are_refused() {
 fn rule(pattern: &str, type_name: &'static str) -> Override {
     Override {
         text: format!("{pattern}={type_name}"),
+        place: "here".to_owned(),
         pattern: Pattern::compile(pattern).unwrap(),
         type_name,
     }

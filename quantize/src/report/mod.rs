@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use gguf::atomic::AtomicFile;
+use gguf::short;
 use gguf_cli::{Result, count, human_bytes};
 use serde::Serialize;
 
@@ -221,7 +222,7 @@ fn table(view: &View<'_>) -> String {
                 s.source.shape.to_string(),
                 from,
                 to,
-                view.plan.why(s),
+                short(&view.plan.why(s)).into_owned(),
                 importance,
                 s.n_bytes().to_string(),
             ]

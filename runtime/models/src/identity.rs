@@ -80,8 +80,8 @@ fn fingerprint(file: &GgufFile, architecture: &str) -> Result<Digest> {
             let is_norm = Component::of(&t.name) == Component::Norm && t.shape.dims().len() == 1;
             if is_norm && t.shape.n_elems() <= MAX_NORM && is_main(t) {
                 add(format!("{} {}\n", t.name, t.shape.n_elems()).as_bytes());
-                for value in values(file, t)? {
-                    add(&value.to_le_bytes());
+                for piece in values(file, t)?.chunks(1024) {
+                    add(&piece.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>());
                 }
             }
         }
