@@ -163,11 +163,15 @@ impl Plan {
             tensors.sort_by_key(|(_, t)| (t.part, t.offset));
         }
 
+        let named: Vec<_> = tensors
+            .iter()
+            .map(|(name, t)| (name.as_str(), &t.shape))
+            .collect();
         let mut planner = Planner {
             wish: &wish,
             guide,
             request,
-            policy: Policy::new(&facts, &wish),
+            policy: Policy::new(&facts, &wish, &named),
             problems: Problems::default(),
             warnings: Vec::new(),
         };

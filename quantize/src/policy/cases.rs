@@ -176,7 +176,7 @@ fn each_rule_for_layers() {
         let facts = model(*of);
         let wish = wish(name, name != *setting);
         let base = file_type::by_name(name).unwrap().base;
-        let mut policy = Policy::new(&facts, &wish);
+        let mut policy = Policy::new(&facts, &wish, &[]);
         for layer in 0..facts.n_layer {
             let full = format!("blk.{layer}.{tensor}.weight");
             let found = policy.choose(&full, &shape(&[256, 256])).unwrap();
@@ -305,7 +305,7 @@ fn heads_stacks_and_fallbacks() {
         };
         let wish = wish(name, false);
         let shape = Shape::new(dims).unwrap();
-        let found = Policy::new(&facts, &wish).choose(&format!("{tensor}.weight"), &shape);
+        let found = Policy::new(&facts, &wish, &[]).choose(&format!("{tensor}.weight"), &shape);
         assert_eq!(
             found.unwrap().type_name,
             Some(*wanted),
@@ -313,7 +313,7 @@ fn heads_stacks_and_fallbacks() {
         );
     }
     let (facts, wish) = (facts("llama", 16, 32, 32), wish("Q1_0", false));
-    let none = Policy::new(&facts, &wish).choose("blk.0.x.weight", &shape(&[96, 64]));
+    let none = Policy::new(&facts, &wish, &[]).choose("blk.0.x.weight", &shape(&[96, 64]));
     assert!(none.unwrap_err().contains("no fallback is defined"));
 }
 

@@ -18,6 +18,8 @@ mod fallback;
 mod mixture;
 mod rules;
 
+use std::collections::HashMap;
+
 use gguf::{Array, Metadata, Shape, Value};
 use gguf_models::file_type::FileType;
 
@@ -175,6 +177,12 @@ impl std::fmt::Display for Reason {
     }
 }
 
+/// Whether there is a type to be chosen for a tensor.
+fn is_chosen(facts: &Facts, wish: &Wish, name: &str, shape: &Shape) -> bool {
+    let left = wish.leave_output && Category::of(name) == Category::Output;
+    !left && is_quantized(&facts.arch, name, shape)
+}
+
 /// The decision for one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
@@ -191,16 +199,38 @@ pub(crate) struct Policy<'a> {
     wish: &'a Wish,
     counts: rules::Counts,
     matches: Vec<bool>,
+    /// For each tensor that an override matches the first of these, by its place among them.
+    first: HashMap<String, usize>,
 }
 
 impl<'a> Policy<'a> {
-    /// Nothing decided yet.
-    pub(crate) fn new(facts: &'a Facts, wish: &'a Wish) -> Self {
+    /// Nothing decided yet, but which of these tensors the overrides match: names and shapes.
+    pub(crate) fn new(facts: &'a Facts, wish: &'a Wish, tensors: &[(&str, &Shape)]) -> Self {
+        let chosen = tensors
+            .iter()
+            .filter(|(name, shape)| is_chosen(facts, wish, name, shape));
+        let names: Vec<&str> = chosen.map(|&(name, _)| name).collect();
+        let mut first = vec![None; names.len()];
+        let mut matches = vec![false; wish.overrides.len()];
+        // One override after the other, since a pattern is fast as long as what it has compiled is in cache.
+        for (i, rule) in wish.overrides.iter().enumerate() {
+            for (first, name) in first.iter_mut().zip(&names) {
+                // Behind the one that decides it matters only which match nothing at all.
+                if (first.is_none() || !matches[i]) && rule.pattern.is_in(name) {
+                    matches[i] = true;
+                    first.get_or_insert(i);
+                }
+            }
+        }
+        let first = names.into_iter().zip(first);
         Self {
             facts,
             wish,
             counts: rules::Counts::default(),
-            matches: vec![false; wish.overrides.len()],
+            matches,
+            first: first
+                .filter_map(|(name, i)| Some((name.to_owned(), i?)))
+                .collect(),
         }
     }
 
@@ -209,7 +239,8 @@ impl<'a> Policy<'a> {
         &self.matches
     }
 
-    /// The type for a tensor (dimensions row length first). Errors name the tensor.
+    /// The type for a tensor, one of those that the overrides were tried on (dimensions row length first). Errors name
+    /// the tensor.
     pub(crate) fn choose(&mut self, name: &str, shape: &Shape) -> Result<Choice, String> {
         let wish = self.wish;
         let category = Category::of(name);
@@ -217,18 +248,10 @@ impl<'a> Policy<'a> {
             type_name: None,
             reason: Reason::Kept,
         };
-        let left = wish.leave_output && category == Category::Output;
-        if left || !is_quantized(&self.facts.arch, name, shape) {
+        if !is_chosen(self.facts, wish, name, shape) {
             return Ok(kept);
         }
-        let mut first = None;
-        for (i, rule) in wish.overrides.iter().enumerate() {
-            // Behind the one that decides it matters only which rules match nothing at all.
-            if (first.is_none() || !self.matches[i]) && rule.pattern.is_in(name) {
-                self.matches[i] = true;
-                first = first.or(Some((i, rule.type_name)));
-            }
-        }
+        let first = self.first.get(name).map(|&i| (i, wish.overrides[i].type_name));
         let asked = match category {
             Category::Output => wish.output_type,
             // A tied embedding is the output too; the embedding's own type comes first.

@@ -48,7 +48,7 @@ fn types(facts: &Facts, setting: &str, tensors: &[(String, Shape, String)]) -> R
         .split_once('+')
         .map_or((setting, false), |(n, _)| (n, true));
     let wish = wish(name, imatrix);
-    let mut policy = Policy::new(facts, &wish);
+    let mut policy = Policy::new(facts, &wish, &[]);
     let mut order: Vec<_> = (0..tensors.len()).collect();
     order.sort_by_key(|&i| order_key(&tensors[i].0));
     let mut out = vec![String::new(); tensors.len()];
@@ -176,7 +176,7 @@ fn kept_tensors() {
 fn seventy_billion_values_get_more() {
     let facts = facts("llama", 80, 64, 8);
     let wish = wish("Q3_K_S", false);
-    let chosen = Policy::new(&facts, &wish)
+    let chosen = Policy::new(&facts, &wish, &[])
         .choose("blk.0.attn_v.weight", &shape(&[8192, 1024]))
         .unwrap();
     assert_eq!(chosen.type_name, Some("Q5_K"));
@@ -190,7 +190,7 @@ fn seventy_billion_values_get_more() {
 fn falcon_has_its_own_mixture() {
     let facts = facts("falcon", 32, 71, 1);
     let wish = wish("Q4_K_M", false);
-    let mut policy = Policy::new(&facts, &wish);
+    let mut policy = Policy::new(&facts, &wish, &[]);
     let down = |policy: &mut Policy<'_>, i: usize| {
         policy
             .choose(&format!("blk.{i}.ffn_down.weight"), &shape(&[18176, 4544]))
@@ -214,7 +214,7 @@ fn experts_outside_layers_are_refused() {
         ..facts("llama", 2, 8, 8)
     };
     let wish = wish("Q4_K_M", false);
-    let err = Policy::new(&facts, &wish)
+    let err = Policy::new(&facts, &wish, &[])
         .choose("blk.7.ffn_down.weight", &shape(&[256, 256]))
         .unwrap_err();
     assert_eq!(
@@ -236,10 +236,9 @@ fn rule(pattern: &str, type_name: &'static str) -> Override {
 fn the_users_types_win() {
     let facts = facts("llama", 32, 32, 8);
     let down = |wish: &Wish| {
-        let mut policy = Policy::new(&facts, wish);
-        let choice = policy
-            .choose("blk.0.ffn_down.weight", &shape(&[4096, 4096]))
-            .unwrap();
+        let (name, shape) = ("blk.0.ffn_down.weight", shape(&[4096, 4096]));
+        let mut policy = Policy::new(&facts, wish, &[(name, &shape)]);
+        let choice = policy.choose(name, &shape).unwrap();
         (choice, policy.matches().to_vec())
     };
     let rules = vec![
@@ -269,7 +268,7 @@ fn the_users_types_win() {
         output_type: Some("Q8_0"),
         ..wish("Q4_K_M", false)
     };
-    let kept = Policy::new(&facts, &left)
+    let kept = Policy::new(&facts, &left, &[])
         .choose("output.weight", &shape(&[4096, 32000]))
         .unwrap();
     assert_eq!(
@@ -288,8 +287,9 @@ fn an_asked_type_that_does_not_fit_is_refused() {
         overrides: vec![rule("ffn_down", "Q4_K")],
         ..wish("Q8_0", false)
     };
-    let err = Policy::new(&facts, &wish)
-        .choose("blk.0.ffn_down.weight", &shape(&[4544, 64]))
+    let (name, shape) = ("blk.0.ffn_down.weight", shape(&[4544, 64]));
+    let err = Policy::new(&facts, &wish, &[(name, &shape)])
+        .choose(name, &shape)
         .unwrap_err();
     assert!(
         err.contains("4544 elements are not whole blocks of `Q4_K`; types that fit: "),
@@ -305,7 +305,7 @@ fn tied_embeddings_follow_the_output() {
         ..facts("llama", 32, 32, 8)
     };
     let embd = |wish: &Wish| {
-        Policy::new(&facts, wish)
+        Policy::new(&facts, wish, &[])
             .choose("token_embd.weight", &shape(&[4096, 32000]))
             .unwrap()
             .type_name
