@@ -83,10 +83,13 @@ fn fits(name: &str, args: &[&str]) -> String {
     let done = limited(limit, name, args);
     let talk = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{name} {args:?}: {}: {talk}", done.status);
-    let words = args.iter().filter(|word| !word.contains('/'));
+    let words = args
+        .iter()
+        .filter(|word| !word.contains('/'))
+        .map(|word| gguf::short(word));
     eprintln!(
         "{name} {}: {} KiB of address space, {:.0} s",
-        words.copied().collect::<Vec<_>>().join(" "),
+        words.collect::<Vec<_>>().join(" "),
         limit / 1024,
         begin.elapsed().as_secs_f64()
     );
