@@ -44,26 +44,20 @@ impl Templates {
         }
         let json: Option<Json> = read_json_if_there(&dir.join(IN_JSON))?;
         for (name, settings) in [(IN_JSON, json.as_ref()), (TOKENIZER_CONFIG, Some(config))] {
+            let object = format!("{name} `chat_template`");
             let template = settings.map_or(&Json::Null, |s| &s["chat_template"]);
             if let Some(text) = template.as_str() {
                 candidates.push((name, text.to_owned()));
             }
             if !(template.is_null() || template.is_string() || template.is_array()) {
                 let expected = "a text, a list of named texts, or null";
-                return Err(Error::mismatch(
-                    format!("{name} `chat_template`"),
-                    expected,
-                    template,
-                ));
+                return Err(Error::mismatch(object, expected, template));
             }
             for entry in template.as_array().into_iter().flatten() {
                 match (entry["name"].as_str(), entry["template"].as_str()) {
                     (Some("default"), Some(text)) => candidates.push((name, text.to_owned())),
-                    (Some(key), Some(text)) => {
-                        found.add_named(key, text, &format!("{name} `chat_template`"))?;
-                    }
+                    (Some(key), Some(text)) => found.add_named(key, text, &object)?,
                     _ => {
-                        let object = format!("{name} `chat_template`");
                         return Err(Error::mismatch(
                             object,
                             "entries with a name and a template",
