@@ -85,9 +85,9 @@ impl Error {
 
     pub(crate) fn mismatch(object: impl Display, expected: impl Display, found: impl Display) -> Self {
         Self::Mismatch {
-            object: object.to_string().into(),
+            object: bounded(object),
             expected: expected.to_string().into(),
-            found: found.to_string().into(),
+            found: bounded(found),
         }
     }
 
@@ -101,7 +101,7 @@ impl Error {
 
     pub(crate) fn unsupported(what: impl Display, hint: impl Display) -> Self {
         Self::Unsupported {
-            what: what.to_string().into(),
+            what: bounded(what),
             hint: hint.to_string().into(),
         }
     }
@@ -126,6 +126,19 @@ impl From<Error> for gguf_cli::Failure {
     }
 }
 
+/// What a message says of the checkpoint, cut if that is long, so that its end is seen too: names may have any length.
+fn bounded(text: impl Display) -> Box<str> {
+    const MOST: usize = 500;
+    let text = text.to_string();
+    match text.len() {
+        n if n > MOST => {
+            let start = &text[..text.floor_char_boundary(MOST)];
+            format!("{start}.. ({n} bytes)").into()
+        }
+        _ => text.into(),
+    }
+}
+
 /// The start of a text that a message quotes, which can be a whole file.
 pub(crate) fn quoted(text: &str) -> String {
     const MOST: usize = 1000;
@@ -133,5 +146,24 @@ pub(crate) fn quoted(text: &str) -> String {
     match text.len() {
         n if n > MOST => format!("`{start}..` of {n} bytes"),
         _ => format!("`{start}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_message_is_seen_whatever_the_checkpoint_says() {
+        let long = "x".repeat(100_000);
+        for e in [
+            Error::unsupported(format!("method `{long}`"), "take another"),
+            Error::mismatch(format!("tensor `{long}`"), "take another", &long),
+        ] {
+            let text = e.to_string();
+            assert!(text.contains("take another") && text.len() < 1200, "{text}");
+        }
+        let short = Error::unsupported("method `x`", "take another");
+        assert_eq!(short.to_string(), "method `x` is not supported: take another");
     }
 }

@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use tempfile::TempPath;
 
 use crate::digest::Digest;
 use crate::{Error, Result, split};
@@ -26,8 +25,8 @@ use crate::{Error, Result, split};
 pub use inputs::of_checkpoint;
 pub use own::open_own;
 pub(crate) use own::read_own;
-use part::Others;
 pub(crate) use part::is_at;
+use part::{Others, Part};
 
 /// Bytes that are gathered before a write.
 const BUFFER: usize = 1 << 20;
@@ -44,7 +43,7 @@ pub(crate) const BUSY: &str = "another run is writing it: wait for its end";
 #[derive(Debug)]
 pub struct AtomicFile {
     /// In front of the file, whose lock keeps the name this run's until it is removed.
-    part: TempPath,
+    part: Part,
     file: BufWriter<File>,
     path: PathBuf,
     folder: PathBuf,
@@ -212,7 +211,7 @@ impl AtomicFile {
 /// An output whose bytes are all on disk, under the part name. Dropped without [`Complete::publish`] it vanishes.
 #[derive(Debug)]
 pub struct Complete {
-    part: TempPath,
+    part: Part,
     /// Open for its lock.
     file: Option<File>,
     path: PathBuf,
@@ -223,7 +222,7 @@ pub struct Complete {
 impl Complete {
     /// Where the bytes are until they are published.
     pub fn part(&self) -> &Path {
-        &self.part
+        self.part.path()
     }
 
     /// Closes the file, and with that gives up its lock: for the outputs of a set behind the first, whose lock serves
@@ -241,19 +240,16 @@ impl Complete {
             folder,
             force,
         } = self;
-        let rename = |source| Error::Io {
-            action: "rename to",
-            path: path.clone(),
-            source,
-        };
-        if force {
-            part.persist(&path).map_err(|e| rename(e.error))?;
-        } else {
-            part.persist_noclobber(&path).map_err(|e| match e.error.kind() {
-                io::ErrorKind::AlreadyExists => exists(&path),
-                _ => rename(e.error),
-            })?;
-        }
+        let name = part.path().to_owned();
+        part.rename(&path, force).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists if !force => exists(&path),
+            io::ErrorKind::NotFound => lost(&path, &name),
+            _ => Error::Io {
+                action: "rename to",
+                path: path.clone(),
+                source: e,
+            },
+        })?;
         sync_folder(&folder)
     }
 }
@@ -393,6 +389,15 @@ pub(crate) fn refuse(path: &Path, why: &str) -> Error {
     Error::Output(format!("cannot write `{}`: {why}", path.display()).into())
 }
 
+/// What has the bytes of an output is not there any more when that is complete.
+pub(crate) fn lost(path: &Path, part: &Path) -> Error {
+    let why = format!(
+        "its bytes were in `{}`, which somebody has removed or replaced: run it again, and leave that file alone",
+        part.display()
+    );
+    refuse(path, &why)
+}
+
 fn exists(path: &Path) -> Error {
     refuse(path, "it exists already: pass `--force` to replace it")
 }
@@ -442,6 +447,7 @@ pub(crate) fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result
         return Err(refuse(path, why));
     }
     if path.symlink_metadata().is_err() {
+        refuse_beside(path, inputs)?;
         return Ok(path.to_owned());
     }
     let Ok(meta) = path.metadata() else {
@@ -463,11 +469,30 @@ pub(crate) fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result
     if !force {
         return Err(exists(path));
     }
-    path.canonicalize().map_err(|source| Error::Io {
+    let path = path.canonicalize().map_err(|source| Error::Io {
         action: "open",
         path: path.to_owned(),
         source,
-    })
+    })?;
+    refuse_beside(&path, inputs)?;
+    Ok(path)
+}
+
+/// Refuses an output beside which a run would take an input for a file of its own, and empty or remove it.
+fn refuse_beside(path: &Path, inputs: &[&Path]) -> Result<()> {
+    for kind in KINDS {
+        let part = beside(path, kind);
+        let Ok(meta) = part.metadata() else { continue };
+        if let Some(input) = inputs::input_of(&meta, inputs) {
+            let why = format!(
+                "the input `{}` has the name of what stands beside the output until that is complete: rename the input, \
+                 or choose another output",
+                input.display()
+            );
+            return Err(refuse(path, &why));
+        }
+    }
+    Ok(())
 }
 
 /// A name that is too long would otherwise be refused only when the finished file is renamed to it.
@@ -536,6 +561,17 @@ pub(crate) fn check_free(path: &Path, folder: &Path, needed: u64) -> Result<()> 
 pub fn free_bytes(folder: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(folder).ok()?;
     stat.f_bavail.checked_mul(stat.f_frsize)
+}
+
+/// What follows `.NAME.` in the names of files that may stand beside an output until it is complete.
+const KINDS: [&str; 4] = [NEW, PART, JOURNAL, "journal.part"];
+pub(crate) const NEW: &str = "new";
+pub(crate) const PART: &str = "part";
+pub(crate) const JOURNAL: &str = "journal";
+
+/// `.NAME.KIND` beside a file.
+pub(crate) fn beside(path: &Path, kind: &str) -> PathBuf {
+    folder_of(path).join(format!("{}.{kind}", hidden(path)))
 }
 
 /// `.NAME`, the begin of the names of what stands beside a file while it is written, so that a person knows what it

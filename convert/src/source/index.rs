@@ -310,8 +310,12 @@ fn check_presence(dir: &Path, files: &[String], there: &BTreeSet<String>, indexe
     if missing.is_empty() {
         return Ok(());
     }
-    let what = format!("missing: {}", listed(&missing, N_SHOWN, ", "));
-    Err(Error::io("read all weights of", dir, what))
+    let found = format!(
+        "some missing ({}): download them",
+        listed(&missing, N_SHOWN, ", ")
+    );
+    let folder = format!("`{}`", dir.display());
+    Err(Error::mismatch(folder, "all files with weights", found))
 }
 
 /// Without an index file, the files' own names tell how many there are: `model-00001-of-00003.safetensors`.

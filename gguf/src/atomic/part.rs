@@ -3,7 +3,7 @@
 //! The name is fixed, so that a stopped run leaves one file at most, which says what it was to be and goes with the
 //! next run of the same output. The lock tells what is left over from what another run writes.
 
-use std::fs::{File, OpenOptions, Permissions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
 use super::own::{FLAGS, is_own};
-use super::{BUSY, folder_of, hidden, refuse};
+use super::{BUSY, NEW, beside, folder_of, hidden, refuse};
 use crate::{Error, Result};
 
 /// What of it, if another run writes the same output.
@@ -26,10 +26,66 @@ pub(super) enum Others {
 /// Tries before a name that comes and goes counts as another run's.
 const TRIES: usize = 100;
 
-/// Makes the file. The path removes it when dropped, which must be before the file is: as long as that is open, the name
-/// is this run's.
-pub(super) fn create(path: &Path, others: Others) -> Result<(TempPath, File)> {
-    let part = folder_of(path).join(format!("{}.new", hidden(path)));
+/// The name of the file. Dropped, it removes the file, which must be before that is closed: as long as it is open, the
+/// name is this run's. If somebody has removed the file by hand, what has the name now is another run's, and stays.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// There until it is dropped.
+    path: Option<TempPath>,
+    id: FileId,
+}
+
+/// Device and number.
+type FileId = (u64, u64);
+
+impl Part {
+    fn new(path: TempPath, file: &File) -> io::Result<Self> {
+        let id = id(&file.metadata()?);
+        Ok(Self { path: Some(path), id })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.path.as_ref().expect("it goes when dropped")
+    }
+
+    /// Gives the file another name, one that nothing has unless `replace`.
+    ///
+    /// # Errors
+    /// Of the system; `NotFound` if the file is not under its name any more.
+    pub(super) fn rename(mut self, to: &Path, replace: bool) -> io::Result<()> {
+        if !self.is_there() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let path = self.path.take().expect("it goes when dropped");
+        let renamed = if replace {
+            path.persist(to)
+        } else {
+            path.persist_noclobber(to)
+        };
+        renamed.map_err(|e| e.error)
+    }
+
+    fn is_there(&self) -> bool {
+        let meta = self.path().symlink_metadata();
+        meta.is_ok_and(|meta| id(&meta) == self.id)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if self.path.is_some()
+            && !self.is_there()
+            && let Some(path) = self.path.take()
+        {
+            // Only forgets it.
+            drop(path.keep());
+        }
+    }
+}
+
+/// Makes the file.
+pub(super) fn create(path: &Path, others: Others) -> Result<(Part, File)> {
+    let part = beside(path, NEW);
     let io = |source| Error::Io {
         action: "create",
         path: path.to_owned(),
@@ -40,7 +96,8 @@ pub(super) fn create(path: &Path, others: Others) -> Result<(TempPath, File)> {
             Ok(file) => match file.try_lock() {
                 // Between the two calls another run may have taken it for a leftover.
                 Ok(()) if is_at(&file, &part) => {
-                    return Ok((TempPath::try_from_path(part).map_err(io)?, file));
+                    let part = TempPath::try_from_path(part).and_then(|part| Part::new(part, &file));
+                    return Ok((part.map_err(io)?, file));
                 }
                 Ok(()) => continue,
                 Err(TryLockError::WouldBlock) => false,
@@ -96,19 +153,23 @@ fn open(part: &Path, anew: bool) -> io::Result<File> {
 /// Whether an open file is the one under a name.
 pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), path.symlink_metadata()) {
-        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        (Ok(a), Ok(b)) => id(&a) == id(&b),
         _ => false,
     }
 }
 
+fn id(meta: &Metadata) -> FileId {
+    (meta.dev(), meta.ino())
+}
+
 /// A file that no other run can name, where there are no locks or the name is another run's: `.NAME.new-RANDOM`.
-fn without_locks(path: &Path) -> io::Result<(TempPath, File)> {
+fn without_locks(path: &Path) -> io::Result<(Part, File)> {
     let part = tempfile::Builder::new()
         .prefix(&format!("{}.new-", hidden(path)))
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder_of(path))?;
     let (file, part) = part.into_parts();
-    Ok((part, file))
+    Ok((Part::new(part, &file)?, file))
 }
 
 fn is_no_lock(e: &io::Error) -> bool {

@@ -73,7 +73,7 @@ pub struct Outputs {
     /// Whether every byte was there from the start, and some outputs may have their names.
     is_complete: bool,
     /// Held for the lock on the first part file.
-    _lock: Arc<File>,
+    lock: Arc<File>,
 }
 
 impl Outputs {
@@ -149,7 +149,7 @@ impl Outputs {
             force: request.force,
             keep: request.resume,
             is_complete: start == Start::Complete,
-            _lock: lock.clone(),
+            lock: lock.clone(),
             files,
         };
         match start {
@@ -258,8 +258,17 @@ impl Outputs {
     }
 
     fn note(&self, done: Done, made: Vec<bool>) -> Result<()> {
+        if !self.is_ours() {
+            return Err(self.files[0].lost());
+        }
         let plan = self.plan;
         Journal { plan, done, made }.write(&self.journal)
+    }
+
+    /// Whether the first part file is still the one that this run has locked: somebody may have removed it by hand, and
+    /// another run have begun since.
+    fn is_ours(&self) -> bool {
+        atomic::is_at(&self.lock, &self.files[0].part)
     }
 
     /// Removes the journal for good: it must not come back beside files that are not what it says.
@@ -275,7 +284,7 @@ impl Outputs {
 impl Drop for Outputs {
     fn drop(&mut self) {
         // Where the journal cannot be removed, the part files are what it says.
-        if !self.keep && self.remove_journal().is_ok() {
+        if !self.keep && self.is_ours() && self.remove_journal().is_ok() {
             self.files.iter().for_each(Output::remove);
         }
     }
@@ -369,7 +378,7 @@ fn lock(first: &Output) -> Result<(Arc<File>, bool)> {
 
 /// One try; `None` if the run that had the lock has given the file its final name since.
 fn try_lock(first: &Output) -> Result<Option<(Arc<File>, bool)>> {
-    let file = open_part(&first.part)?;
+    let file = open_part(&first.part, true)?;
     match file.try_lock() {
         Err(std::fs::TryLockError::WouldBlock) => return Err(refuse(&first.path, BUSY)),
         // File systems without locks: as good as it gets.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 
-use crate::atomic::{disk_error, folder_of, hidden, open_own};
+use crate::atomic::{JOURNAL, PART, beside, disk_error, lost, open_own};
 use crate::{Error, Result};
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Output {
             _ => path.clone(),
         };
         Self {
-            part: beside(&path, "part"),
+            part: beside(&path, PART),
             path,
             n_bytes: *n_bytes,
             made: AtomicBool::new(false),
@@ -42,7 +42,7 @@ impl Output {
 
     /// The journal of a run whose first output this is.
     pub(super) fn journal(&self) -> PathBuf {
-        beside(&self.path, "journal")
+        beside(&self.path, JOURNAL)
     }
 
     pub(super) fn is_made(&self) -> bool {
@@ -89,7 +89,12 @@ impl Output {
         if let Some(open) = file.as_ref() {
             return Ok(open.clone());
         }
-        let open = Arc::new(open_part(&self.part)?);
+        // One that this run has made and somebody has removed must not come back empty.
+        let open = open_part(&self.part, !self.is_made()).map_err(|e| match e {
+            Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => self.lost(),
+            e => e,
+        })?;
+        let open = Arc::new(open);
         self.reserve(&open)?;
         *file = Some(open.clone());
         Ok(open)
@@ -135,6 +140,10 @@ impl Output {
         drop(std::fs::remove_file(&self.part));
     }
 
+    pub(super) fn lost(&self) -> Error {
+        lost(&self.path, &self.part)
+    }
+
     pub(super) fn failed(&self, e: io::Error) -> Error {
         disk_error(e, &self.path, None, Some(self.n_bytes))
     }
@@ -158,16 +167,11 @@ fn allocate(_: &File, _: u64) -> rustix::io::Result<()> {
     Err(Errno::NOSYS)
 }
 
-/// Opens or makes a part file.
-pub(super) fn open_part(part: &Path) -> Result<File> {
-    open_own(part, true).map_err(|source| Error::Io {
+/// Opens a part file, or makes it.
+pub(super) fn open_part(part: &Path, create: bool) -> Result<File> {
+    open_own(part, create).map_err(|source| Error::Io {
         action: "create",
         path: part.to_owned(),
         source,
     })
-}
-
-/// `.NAME.KIND` beside a file.
-pub(super) fn beside(path: &Path, kind: &str) -> PathBuf {
-    folder_of(path).join(format!("{}.{kind}", hidden(path)))
 }

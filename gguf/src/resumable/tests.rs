@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use super::output::beside;
 use super::*;
+use crate::atomic::beside;
 
 /// Outputs `a` of 100 bytes and `b` of 10 in a folder.
 struct Run {
@@ -291,4 +291,44 @@ fn what_stands_beside_an_output_is_known_as_its_own() {
         assert!(Outputs::uses(&request, &path(name)), "{name}");
     }
     assert!(!Outputs::uses(&request, &path("c")));
+}
+
+/// A person may remove the part files of a run that is at work; then another run may begin.
+#[test]
+fn part_files_that_were_removed_by_hand_are_an_error_and_the_next_ones_stay() {
+    let run = Run::new();
+    let parts = || [0, 1].map(|i| beside(&run.outputs[i].0, "part"));
+    let begin = || {
+        let (outputs, _) = run.start(false, true, "plan").unwrap();
+        outputs.write_at(0, 0, &[1]).unwrap();
+        outputs.write_at(1, 0, &[2]).unwrap();
+        outputs.close(1).unwrap();
+        outputs
+    };
+    for gone in [0, 1] {
+        let outputs = begin();
+        fs::remove_file(&parts()[gone]).unwrap();
+        if gone == 1 {
+            assert!(outputs.write_at(1, 1, &[2]).is_err());
+        }
+        let text = outputs.publish().unwrap_err().to_string();
+        assert!(text.contains(".part`, which somebody has removed"), "{text}");
+        assert!(!run.outputs[gone].0.exists());
+        run.files()
+            .iter()
+            .for_each(|name| fs::remove_file(run.dir.path().join(name)).unwrap());
+    }
+    for is_published in [false, true] {
+        let first = begin();
+        parts().iter().for_each(|part| fs::remove_file(part).unwrap());
+        let second = begin();
+        assert!(first.checkpoint(1, &|_| false).is_err());
+        if is_published {
+            assert!(first.publish().is_err());
+        } else {
+            drop(first);
+        }
+        second.publish().unwrap();
+        assert_eq!(run.files(), ["a", "b"]);
+    }
 }

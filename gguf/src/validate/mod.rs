@@ -142,8 +142,13 @@ fn check_names(file: &GgufFile, findings: &mut Findings) {
         if n == 0 || n > NAME_BYTES {
             findings.push("tensors with a name of another length", || {
                 let what = format!("the name has {n} bytes: expected 1 to {NAME_BYTES}");
-                Finding::severe(object(tensor), at, what, "make the file again with shorter names")
-                    .of_part(tensor.part)
+                Finding::severe(
+                    object(tensor),
+                    at,
+                    what,
+                    "make the file again with names of such lengths",
+                )
+                .of_part(tensor.part)
             });
         }
         previous = Some(tensor);

@@ -147,3 +147,58 @@ fn names_as_long_as_the_system_allows_work() {
     out.commit().expect("renamed");
     assert!(path.exists());
 }
+
+/// What a run would take for a file of its own.
+#[test]
+fn inputs_keep_names_that_stand_beside_an_output() {
+    let (folder, _) = folder();
+    let out = folder.path().join("out.gguf");
+    for kind in ["new", "part", "journal", "journal.part"] {
+        let input = folder.path().join(format!(".out.gguf.{kind}"));
+        save(&input, b"an input");
+        for exists in [false, true] {
+            if exists {
+                save(&out, b"old");
+            }
+            let text = refusal(&out, true, &[&input], None);
+            assert!(text.contains("the input") && text.contains(kind), "{text}");
+            assert_eq!(std::fs::read(&input).expect("readable"), b"an input");
+        }
+        std::fs::remove_file(&out).expect("there");
+        std::fs::remove_file(&input).expect("there");
+    }
+}
+
+/// The name is a run's own, but a person may remove the file; then another run may begin.
+#[test]
+fn a_file_that_was_removed_by_hand_is_an_error_and_the_next_one_stays() {
+    let (folder, _) = folder();
+    let (path, part) = (folder.path().join("out"), folder.path().join(".out.new"));
+    let start = |bytes: &[u8]| {
+        let mut out = AtomicFile::create(&path, false, &[], None).expect("room");
+        out.write_all(bytes).expect("room");
+        out
+    };
+    for is_replaced in [false, true] {
+        let first = start(b"first");
+        std::fs::remove_file(&part).expect("there");
+        let second = is_replaced.then(|| start(b"second"));
+        let text = first.commit().expect_err("its file is gone").to_string();
+        assert!(
+            text.contains(".out.new") && text.contains("run it again"),
+            "{text}"
+        );
+        assert!(!path.exists());
+        if let Some(second) = second {
+            second.commit().expect("its file is there");
+            assert_eq!(std::fs::read(&path).expect("readable"), b"second");
+        }
+    }
+    std::fs::remove_file(&path).expect("there");
+    // One that gives up.
+    let first = start(b"first");
+    std::fs::remove_file(&part).expect("there");
+    let second = start(b"second");
+    drop(first);
+    second.commit().expect("its file is there");
+}

@@ -138,7 +138,7 @@ impl Plan {
     /// there for [`Plan::check`]. A tensor with a problem keeps its type.
     ///
     /// # Errors
-    /// Metadata that make no plan possible; more rules than can be tried on so many tensors.
+    /// Metadata that make no plan possible.
     pub(crate) fn new(
         job: &Job<'_>,
         request: &Request,

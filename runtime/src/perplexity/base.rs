@@ -218,7 +218,7 @@ impl BaseFile {
             Form::compact(n_vocab)
         } else {
             return Err(bad(
-                "expected a file of log probabilities, which starts with `_logits_`".into(),
+                "expected a file of log probabilities, which starts with `_logits_` or `_logitc_`".into(),
             ));
         };
         let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

@@ -129,8 +129,7 @@ impl<'a> Row<'a> {
         for (id, p) in self.kept() {
             if id < next || id >= n_vocab {
                 return Some(format!(
-                    "expected a token id from {next} to {}, found {id}",
-                    n_vocab - 1
+                    "expected token ids in rising order below {n_vocab}, found {id} where {next} is the lowest"
                 ));
             }
             next = id + 1;

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::args::Args;
 use super::engine::{Engine, SEQ};
-use crate::{Model, Settings};
+use crate::{Error, Model, Settings};
 
 const MAGIC: &[u8; 8] = b"GGUFpc\0\x01";
 /// Bytes of a digest.
@@ -198,11 +198,14 @@ impl<'a> Cache<'a> {
         front.extend(engine.ids.iter().flat_map(|id| id.to_le_bytes()));
         count(&mut front, engine.logits.len());
         front.extend(engine.logits.iter().flat_map(|l| l.to_le_bytes()));
-        let failed = |e| gguf::Error::from_write(e, self.path);
+        let failed = |e| Failure::from(gguf::Error::from_write(e, self.path));
         out.write_all(&front).map_err(failed)?;
-        engine.session.save_state(SEQ, out)?;
+        engine.session.save_state(SEQ, out).map_err(|e| match e {
+            Error::StateIo(e) => failed(e),
+            e => e.into(),
+        })?;
         let digest = out.hash.clone().finalize();
-        Ok(out.file.write_all(&digest).map_err(failed)?)
+        out.file.write_all(&digest).map_err(failed)
     }
 
     fn failed(&self, what: &str) -> Failure {

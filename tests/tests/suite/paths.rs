@@ -231,6 +231,45 @@ fn no_input_is_an_output() {
     }
 }
 
+/// An input with the name of a file that a run makes beside its output.
+#[test]
+fn no_input_is_a_file_beside_an_output() {
+    let folder = Folder::new();
+    let before = folder.files();
+    let more: &[(&str, &str, &str)] = &[
+        (
+            "gguf-imatrix -m a.gguf -f t.txt -c 32 --chunks 2 --output-frequency 1 --save-frequency 1 -o o",
+            "a.gguf t.txt",
+            ".o.checkpoint.new .o.at_1.new",
+        ),
+        (
+            "gguf-inspect split a.gguf s --split-max-tensors 20",
+            "a.gguf",
+            ".s-00001-of-00002.gguf.new .s-00002-of-00002.gguf.new",
+        ),
+    ];
+    let kinds = ".o.new .o.part .o.journal .o.journal.part";
+    let lines = LINES.iter().map(|(line, inputs)| (*line, *inputs, kinds));
+    for (line, inputs, names) in lines.chain(more.iter().copied()) {
+        // Shards and checkpoints have names of their own.
+        for input in inputs.split(' ').filter(|i| !i.starts_with("ck") && *i != "sh") {
+            for name in names.split(' ') {
+                let path = folder.path(name);
+                std::fs::copy(folder.path(input), &path).expect("a copy");
+                let line = line.replace(input, name).replace("OUT", "o") + " --force";
+                let out = folder.ends(&line);
+                let text = said(&out);
+                assert_eq!(out.status.code(), Some(2), "{line}: {text}");
+                assert!(text.contains(&format!("the input `{name}`")), "{line}: {text}");
+                let kept = std::fs::read(&path).expect("the input is there");
+                assert!(kept == before[&folder.path(input)], "{line}: changed");
+                std::fs::remove_file(&path).expect("removed");
+                folder.keeps(&before, &line);
+            }
+        }
+    }
+}
+
 /// Command lines, and the names of the files that a run has beside its output.
 const BESIDE: &[(&str, &str)] = &[
     ("gguf-convert ck -o c.gguf", ".c.gguf.part"),

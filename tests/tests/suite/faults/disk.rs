@@ -5,10 +5,11 @@ use std::process::Child;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use super::job::{Trial, all};
+use super::job::{Inputs, Trial, all};
 use super::world::{
-    Disk, End, Random, command, end, in_shell, meets_each, moments, names, start, wait_until,
+    Disk, End, Random, command, end, files, in_shell, meets_each, moments, names, start, wait_until, words,
 };
+use suite_tests::data;
 
 /// What runs have come to: those that ended with an error by whether anything of their output was seen before.
 #[derive(Default)]
@@ -96,6 +97,39 @@ fn a_limit_to_files_is_an_error() {
         "ran within nothing: {:?}",
         ends.fine_at_first
     );
+}
+
+/// What programs write that no run continues: their size is known only when they are written, or not worth a look before.
+#[test]
+fn a_limit_to_other_outputs_is_an_error() {
+    let model = Inputs::get().model().display().to_string();
+    let text = data("evaluation.txt").display().to_string();
+    for line in [
+        format!(
+            "gguf-run -m {model} -p {} -n 1 -t 2 --no-chat --prompt-cache out",
+            "text".repeat(100)
+        ),
+        format!("gguf-perplexity -m {model} -f {text} -c 64 --chunks 2 -t 2 --kl-divergence-base out"),
+        format!("gguf-bench -m {model} -p 8 -n 1 -r 1 --no-bandwidth -t 2 --plot out"),
+        format!("gguf-inspect report {model} -o out"),
+        format!("gguf-inspect hash {model} -o out"),
+    ] {
+        let line = words(&line);
+        let folder = tempfile::tempdir().expect("a folder");
+        let undisturbed = end(start(&mut command(folder.path(), &line)));
+        assert!(undisturbed.is_fine(), "{line:?}: {undisturbed:?}");
+        let n_bytes = folder.path().join("out").metadata().expect("an output").len();
+        let mut random = Random::new(&line[0]);
+        for i in 0..moments(4) {
+            let folder = tempfile::tempdir().expect("a folder");
+            // In units of 512 bytes, of which not all that it takes.
+            let limit = random.up_to((n_bytes - 1) / 512) * i.min(1);
+            let shell = ["sh", "-c", "ulimit -f \"$0\" && exec \"$@\"", &limit.to_string()];
+            let end = end(start(&mut in_shell(folder.path(), &shell, &line)));
+            assert!(end.is_error(&[2], &["may write"]), "{line:?}: {limit}: {end:?}");
+            assert_eq!(files(folder.path()).len(), 0, "{line:?}: left something");
+        }
+    }
 }
 
 /// The same limit in the middle of a run, where no check in front can have seen it.
