@@ -233,24 +233,16 @@ impl Complete {
 
     /// Renames to the final name.
     pub fn publish(self) -> Result<()> {
-        let Self {
-            part,
-            file: _file,
-            path,
-            folder,
-            force,
-        } = self;
-        let name = part.path().to_owned();
-        part.rename(&path, force).map_err(|e| match e.kind() {
-            io::ErrorKind::AlreadyExists if !force => exists(&path),
-            io::ErrorKind::NotFound => lost(&path, &name),
-            _ => Error::Io {
-                action: "rename to",
-                path: path.clone(),
-                source: e,
-            },
-        })?;
-        sync_folder(&folder)
+        let (part, path) = (self.part.path(), &self.path);
+        if !self.part.is_there() {
+            return Err(lost(path, part));
+        }
+        if self.force {
+            rename_over(part, path)?;
+        } else {
+            rename_new(part, path)?;
+        }
+        sync_folder(&self.folder)
     }
 }
 
@@ -306,6 +298,12 @@ pub(crate) fn rename_new(part: &Path, path: &Path) -> Result<()> {
             Err(Errno::INVAL | Errno::NOSYS) => {}
             Err(e) => return Err(rename(e.into())),
         }
+    }
+    // Where the system cannot do it in one step.
+    match rustix::fs::link(part, path) {
+        Ok(()) => return rustix::fs::unlink(part).map_err(|e| rename(e.into())),
+        Err(Errno::EXIST) => return Err(exists(path)),
+        Err(_) => {}
     }
     if path.symlink_metadata().is_ok() {
         return Err(exists(path));

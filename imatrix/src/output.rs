@@ -1,6 +1,5 @@
 //! The files that a run writes.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use gguf::atomic::AtomicFile;
@@ -26,7 +25,7 @@ pub(crate) struct Output<'a> {
     /// What the run was made of, when that is known.
     origin: Option<Origin>,
     /// Nothing yet, but no other run begins the same output meanwhile.
-    reserved: RefCell<Option<AtomicFile>>,
+    reserved: Option<AtomicFile>,
 }
 
 impl<'a> Output<'a> {
@@ -37,7 +36,7 @@ impl<'a> Output<'a> {
             inputs: inputs(args, files, None),
             loaded: None,
             origin: None,
-            reserved: RefCell::default(),
+            reserved: None,
         }
     }
 
@@ -83,7 +82,7 @@ impl<'a> Output<'a> {
     pub(crate) fn reserve(&mut self) -> Result<()> {
         let force = self.args.force.force;
         let file = AtomicFile::create(self.path(), force, &self.inputs, None)?;
-        self.reserved.replace(Some(file));
+        self.reserved = Some(file);
         Ok(())
     }
 
@@ -168,7 +167,7 @@ impl<'a> Output<'a> {
     }
 
     /// Writes the matrix under its own name.
-    pub(crate) fn write(&self, imatrix: &Imatrix) -> Result<()> {
+    pub(crate) fn write(&mut self, imatrix: &Imatrix) -> Result<()> {
         let reserved = self
             .reserved
             .take()

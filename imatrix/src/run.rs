@@ -123,7 +123,7 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn run(self) -> Result<()> {
+    fn run(mut self) -> Result<()> {
         let Self { args, chunks, .. } = self;
         let mut evaluator = self.evaluator()?;
         if args.no_collect {

@@ -27,11 +27,11 @@ pub(super) enum Others {
 const TRIES: usize = 100;
 
 /// The name of the file. Dropped, it removes the file, which must be before that is closed: as long as it is open, the
-/// name is this run's. If somebody has removed the file by hand, what has the name now is another run's, and stays.
+/// name is this run's. If the file has another name by then, or somebody has removed it by hand, what has the name is
+/// another run's, and stays.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// There until it is dropped.
-    path: Option<TempPath>,
+    path: TempPath,
     id: FileId,
 }
 
@@ -41,45 +41,25 @@ type FileId = (u64, u64);
 impl Part {
     fn new(path: TempPath, file: &File) -> io::Result<Self> {
         let id = id(&file.metadata()?);
-        Ok(Self { path: Some(path), id })
+        Ok(Self { path, id })
     }
 
     pub(super) fn path(&self) -> &Path {
-        self.path.as_ref().expect("it goes when dropped")
+        &self.path
     }
 
-    /// Gives the file another name, one that nothing has unless `replace`.
-    ///
-    /// # Errors
-    /// Of the system; `NotFound` if the file is not under its name any more.
-    pub(super) fn rename(mut self, to: &Path, replace: bool) -> io::Result<()> {
-        if !self.is_there() {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        let path = self.path.take().expect("it goes when dropped");
-        let renamed = if replace {
-            path.persist(to)
-        } else {
-            path.persist_noclobber(to)
-        };
-        renamed.map_err(|e| e.error)
-    }
-
-    fn is_there(&self) -> bool {
-        let meta = self.path().symlink_metadata();
-        meta.is_ok_and(|meta| id(&meta) == self.id)
+    /// Whether the file is still under the name.
+    pub(super) fn is_there(&self) -> bool {
+        self.path
+            .symlink_metadata()
+            .is_ok_and(|meta| id(&meta) == self.id)
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        if self.path.is_some()
-            && !self.is_there()
-            && let Some(path) = self.path.take()
-        {
-            // Only forgets it.
-            drop(path.keep());
-        }
+        let keep = !self.is_there();
+        self.path.disable_cleanup(keep);
     }
 }
 
