@@ -86,7 +86,7 @@ fn shards() {
         bend(&dir);
         refused(name, &dir, &[], code, words);
     };
-    case("missing", 2, &[second, "missing"], &|dir| {
+    case("missing", 1, &[second, "missing", "download"], &|dir| {
         fs::remove_file(dir.join(second)).expect("removed");
     });
     case("cut", 1, &[second, "it is cut"], &|dir| {
