@@ -25,7 +25,7 @@ use crate::{Error, Result, split};
 pub use inputs::of_checkpoint;
 pub use own::open_own;
 pub(crate) use own::read_own;
-pub(crate) use part::is_at;
+pub(crate) use part::{FileId, is_at};
 use part::{Others, Part};
 
 /// Bytes that are gathered before a write.
@@ -301,7 +301,10 @@ pub(crate) fn rename_new(part: &Path, path: &Path) -> Result<()> {
     }
     // Where the system cannot do it in one step.
     match rustix::fs::link(part, path) {
-        Ok(()) => return rustix::fs::unlink(part).map_err(|e| rename(e.into())),
+        Ok(()) => {
+            drop(std::fs::remove_file(part));
+            return Ok(());
+        }
         Err(Errno::EXIST) => return Err(exists(path)),
         Err(_) => {}
     }
@@ -478,8 +481,16 @@ pub(crate) fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result
 
 /// Refuses an output beside which a run would take an input for a file of its own, and empty or remove it.
 fn refuse_beside(path: &Path, inputs: &[&Path]) -> Result<()> {
-    for kind in KINDS {
-        let part = beside(path, kind);
+    refuse_among(path, KINDS.map(|kind| beside(path, kind)), inputs)
+}
+
+/// Refuses an output if an input has one of these names, which are of files that a run makes beside it.
+pub(crate) fn refuse_among(
+    path: &Path,
+    names: impl IntoIterator<Item = PathBuf>,
+    inputs: &[&Path],
+) -> Result<()> {
+    for part in names {
         let Ok(meta) = part.metadata() else { continue };
         if let Some(input) = inputs::input_of(&meta, inputs) {
             let why = format!(
@@ -562,7 +573,7 @@ pub fn free_bytes(folder: &Path) -> Option<u64> {
 }
 
 /// What follows `.NAME.` in the names of files that may stand beside an output until it is complete.
-const KINDS: [&str; 4] = [NEW, PART, JOURNAL, "journal.part"];
+pub(crate) const KINDS: [&str; 4] = [NEW, PART, JOURNAL, "journal.part"];
 pub(crate) const NEW: &str = "new";
 pub(crate) const PART: &str = "part";
 pub(crate) const JOURNAL: &str = "journal";

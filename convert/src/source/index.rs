@@ -310,12 +310,10 @@ fn check_presence(dir: &Path, files: &[String], there: &BTreeSet<String>, indexe
     if missing.is_empty() {
         return Ok(());
     }
-    let found = format!(
-        "some missing ({}): download them",
-        listed(&missing, N_SHOWN, ", ")
-    );
     let folder = format!("`{}`", dir.display());
-    Err(Error::mismatch(folder, "all files with weights", found))
+    let expected = "all files with weights (download those that are missing)";
+    let found = format!("some missing: {}", listed(&missing, N_SHOWN, ", "));
+    Err(Error::mismatch(folder, expected, found))
 }
 
 /// Without an index file, the files' own names tell how many there are: `model-00001-of-00003.safetensors`.

@@ -7,6 +7,7 @@ use std::fs::{File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use tempfile::TempPath;
 
@@ -35,12 +36,33 @@ pub(super) struct Part {
     id: FileId,
 }
 
-/// Device and number.
-type FileId = (u64, u64);
+/// Which file something is: device, number, and when it was made, where the system tells, since the number of a file that
+/// is gone may be given to the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileId {
+    dev: u64,
+    ino: u64,
+    made: Option<SystemTime>,
+}
+
+impl FileId {
+    pub(crate) fn new(meta: &Metadata) -> Self {
+        Self {
+            dev: meta.dev(),
+            ino: meta.ino(),
+            made: meta.created().ok(),
+        }
+    }
+
+    /// Of what has a name, which may be a link.
+    pub(crate) fn at(path: &Path) -> Option<Self> {
+        path.symlink_metadata().ok().map(|meta| Self::new(&meta))
+    }
+}
 
 impl Part {
     fn new(path: TempPath, file: &File) -> io::Result<Self> {
-        let id = id(&file.metadata()?);
+        let id = FileId::new(&file.metadata()?);
         Ok(Self { path, id })
     }
 
@@ -50,9 +72,7 @@ impl Part {
 
     /// Whether the file is still under the name.
     pub(super) fn is_there(&self) -> bool {
-        self.path
-            .symlink_metadata()
-            .is_ok_and(|meta| id(&meta) == self.id)
+        FileId::at(&self.path) == Some(self.id)
     }
 }
 
@@ -132,14 +152,8 @@ fn open(part: &Path, anew: bool) -> io::Result<File> {
 
 /// Whether an open file is the one under a name.
 pub(crate) fn is_at(file: &File, path: &Path) -> bool {
-    match (file.metadata(), path.symlink_metadata()) {
-        (Ok(a), Ok(b)) => id(&a) == id(&b),
-        _ => false,
-    }
-}
-
-fn id(meta: &Metadata) -> FileId {
-    (meta.dev(), meta.ino())
+    let file = file.metadata().ok().map(|meta| FileId::new(&meta));
+    file.is_some() && file == FileId::at(path)
 }
 
 /// A file that no other run can name, where there are no locks or the name is another run's: `.NAME.new-RANDOM`.

@@ -99,11 +99,11 @@ impl Plan {
 }
 
 /// Puts the old head of a file back whose edit was interrupted. Returns the journal that it came from, which is gone
-/// then; `None` if there was nothing to do.
+/// then; `None` if there was nothing to do. `inputs` are files that an edit reads beside the one that it changes.
 ///
 /// # Errors
-/// A journal that is damaged or belongs to another file, an edit that is still at work: nothing is changed.
-pub fn recover(path: &Path) -> Result<Option<PathBuf>> {
+/// An input with the name of a file that an edit makes, a journal that is damaged or belongs to another file, an edit that is still at work: nothing is changed.
+pub fn recover(path: &Path, inputs: &[&Path]) -> Result<Option<PathBuf>> {
     if source::is_url(path) {
         return Ok(None);
     }
@@ -112,6 +112,12 @@ pub fn recover(path: &Path) -> Result<Option<PathBuf>> {
         return Ok(None);
     };
     let part = journal_part(&journal_path);
+    let beside = [
+        journal_path.clone(),
+        part.clone(),
+        atomic::beside(&path, atomic::NEW),
+    ];
+    atomic::refuse_among(&path, beside, inputs)?;
     let is_there = |path: &Path| path.symlink_metadata().is_ok();
     if !is_there(&part) && !is_there(&journal_path) {
         return Ok(None);

@@ -122,10 +122,8 @@ impl Outputs {
         };
         let wanted = place(path);
         request.outputs.iter().map(Output::new).any(|o| {
-            let journal = o.journal();
-            [&o.path, &o.part, &journal]
-                .into_iter()
-                .any(|p| place(p) == wanted)
+            let mut beside = atomic::KINDS.iter().map(|kind| atomic::beside(&o.path, kind));
+            place(&o.path) == wanted || beside.any(|p| place(&p) == wanted)
         })
     }
 
@@ -173,12 +171,10 @@ impl Outputs {
     /// # Errors
     /// A full disk, with the numbers that explain it.
     pub fn write_at(&self, output: usize, at: u64, bytes: &[u8]) -> Result<()> {
+        let open = self.open(output)?;
         let output = &self.files[output];
         output.check_range(at, bytes.len())?;
-        output
-            .open()?
-            .write_all_at(bytes, at)
-            .map_err(|e| output.failed(e))
+        open.write_all_at(bytes, at).map_err(|e| output.failed(e))
     }
 
     /// Reads bytes of an output back.
@@ -186,16 +182,22 @@ impl Outputs {
     /// # Errors
     /// A failed read.
     pub fn read_at(&self, output: usize, at: u64, bytes: &mut [u8]) -> Result<()> {
+        let open = self.open(output)?;
         let output = &self.files[output];
         output.check_range(at, bytes.len())?;
-        output
-            .open()?
-            .read_exact_at(bytes, at)
-            .map_err(|source| Error::Io {
-                action: "read back",
-                path: output.part.clone(),
-                source,
-            })
+        open.read_exact_at(bytes, at).map_err(|source| Error::Io {
+            action: "read back",
+            path: output.part.clone(),
+            source,
+        })
+    }
+
+    fn open(&self, output: usize) -> Result<Arc<File>> {
+        // Another run may have begun its own.
+        if !self.files[output].is_made() && !self.is_ours() {
+            return Err(self.files[0].lost());
+        }
+        self.files[output].open()
     }
 
     /// Flushes what was written to disk, beside writes that go on: what is there early need not be waited for at the end.
@@ -230,21 +232,28 @@ impl Outputs {
     /// a run with `resume` can give the others theirs.
     pub fn publish(mut self) -> Result<()> {
         if !self.is_complete {
-            for output in &self.files {
-                output.open()?;
-                output.close()?;
+            for i in 0..self.files.len() {
+                self.open(i)?;
+                self.files[i].close()?;
             }
             self.note(Done::Complete, self.made())?;
         }
-        self.keep = true;
         // The first one comes last: while it has its part name, others may.
         let (first, others) = self.files.split_first().expect("a run has an output");
+        let mut left = Vec::new();
         for output in others.iter().chain([first]) {
-            match output.part.symlink_metadata() {
-                Ok(_) if self.force => atomic::rename_over(&output.part, &output.path)?,
-                Ok(_) => atomic::rename_new(&output.part, &output.path)?,
-                // A run before this one did that.
-                Err(_) => {}
+            if output.is_there() {
+                left.push(output);
+            } else if !(self.is_complete && output.is_published()) {
+                return Err(output.lost());
+            }
+        }
+        self.keep = true;
+        for output in left {
+            if self.force {
+                atomic::rename_over(&output.part, &output.path)?;
+            } else {
+                atomic::rename_new(&output.part, &output.path)?;
             }
         }
         let mut folders: Vec<&Path> = self.files.iter().map(|o| folder_of(&o.path)).collect();
@@ -378,7 +387,7 @@ fn lock(first: &Output) -> Result<(Arc<File>, bool)> {
 
 /// One try; `None` if the run that had the lock has given the file its final name since.
 fn try_lock(first: &Output) -> Result<Option<(Arc<File>, bool)>> {
-    let file = open_part(&first.part, true)?;
+    let file = open_part(&first.part)?;
     match file.try_lock() {
         Err(std::fs::TryLockError::WouldBlock) => return Err(refuse(&first.path, BUSY)),
         // File systems without locks: as good as it gets.

@@ -4,12 +4,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 
-use crate::atomic::{JOURNAL, PART, beside, disk_error, lost, open_own};
+use crate::atomic::{FileId, JOURNAL, PART, beside, disk_error, lost, open_own};
 use crate::{Error, Result};
 
 #[derive(Debug)]
@@ -18,8 +17,8 @@ pub(super) struct Output {
     pub(super) path: PathBuf,
     pub(super) part: PathBuf,
     n_bytes: u64,
-    /// Whether the part file is this run's or that of the one it continues; any other is emptied first.
-    made: AtomicBool,
+    /// The part file of this run, or of the one it continues; any other is replaced by a new one.
+    made: Mutex<Option<FileId>>,
     /// Open from the first write to the checkpoint that closes it.
     file: Mutex<Option<Arc<File>>>,
 }
@@ -35,7 +34,7 @@ impl Output {
             part: beside(&path, PART),
             path,
             n_bytes: *n_bytes,
-            made: AtomicBool::new(false),
+            made: Mutex::default(),
             file: Mutex::new(None),
         }
     }
@@ -46,12 +45,16 @@ impl Output {
     }
 
     pub(super) fn is_made(&self) -> bool {
-        self.made.load(Ordering::Relaxed)
+        self.made().is_some()
+    }
+
+    fn made(&self) -> MutexGuard<'_, Option<FileId>> {
+        self.made.lock().expect("no thread panics with it")
     }
 
     /// What a journal says of the part file.
     pub(super) fn set_made(&self, made: bool) {
-        self.made.store(made, Ordering::Relaxed);
+        *self.made() = made.then(|| FileId::at(&self.part)).flatten();
     }
 
     /// Bytes on disk that the part file has already.
@@ -62,6 +65,12 @@ impl Output {
     /// Whether the part file is there with all its bytes, written or not.
     pub(super) fn is_whole(&self) -> bool {
         is_file_of(&self.part, self.n_bytes)
+    }
+
+    /// Whether the part file that was written is still under its name.
+    pub(super) fn is_there(&self) -> bool {
+        let made = *self.made();
+        made.is_some() && made == FileId::at(&self.part)
     }
 
     /// Whether the final file is there with all its bytes.
@@ -89,12 +98,15 @@ impl Output {
         if let Some(open) = file.as_ref() {
             return Ok(open.clone());
         }
-        // One that this run has made and somebody has removed must not come back empty.
-        let open = open_part(&self.part, !self.is_made()).map_err(|e| match e {
-            Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => self.lost(),
-            e => e,
-        })?;
-        let open = Arc::new(open);
+        if self.is_made() {
+            // One that somebody has removed must not come back empty, nor another be written to.
+            if !self.is_there() {
+                return Err(self.lost());
+            }
+        } else {
+            self.remove_leftover()?;
+        }
+        let open = Arc::new(open_part(&self.part)?);
         self.reserve(&open)?;
         *file = Some(open.clone());
         Ok(open)
@@ -124,8 +136,11 @@ impl Output {
     /// Gives a part file its size, with space on disk where the file system can promise it.
     fn reserve(&self, file: &File) -> Result<()> {
         let io = |e| self.failed(e);
-        if !self.made.swap(true, Ordering::Relaxed) {
-            file.set_len(0).map_err(io)?;
+        let id = FileId::new(&file.metadata().map_err(io)?);
+        match self.made().replace(id) {
+            None => file.set_len(0).map_err(io)?,
+            Some(known) if known != id => return Err(self.lost()),
+            Some(_) => {}
         }
         if file.metadata().map_err(io)?.len() == self.n_bytes {
             return Ok(());
@@ -133,6 +148,19 @@ impl Output {
         match allocate(file, self.n_bytes) {
             Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(self.failed(e.into())),
             _ => file.set_len(self.n_bytes).map_err(io),
+        }
+    }
+
+    /// Removes a part file of no run, rather than to empty it: another run may have it open.
+    fn remove_leftover(&self) -> Result<()> {
+        let found = open_own(&self.part, false).and_then(|_| std::fs::remove_file(&self.part));
+        match found {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::Io {
+                action: "create",
+                path: self.part.clone(),
+                source: e,
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -167,9 +195,9 @@ fn allocate(_: &File, _: u64) -> rustix::io::Result<()> {
     Err(Errno::NOSYS)
 }
 
-/// Opens a part file, or makes it.
-pub(super) fn open_part(part: &Path, create: bool) -> Result<File> {
-    open_own(part, create).map_err(|source| Error::Io {
+/// Opens or makes a part file.
+pub(super) fn open_part(part: &Path) -> Result<File> {
+    open_own(part, true).map_err(|source| Error::Io {
         action: "create",
         path: part.to_owned(),
         source,

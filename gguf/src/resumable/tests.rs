@@ -318,12 +318,30 @@ fn part_files_that_were_removed_by_hand_are_an_error_and_the_next_ones_stay() {
             .iter()
             .for_each(|name| fs::remove_file(run.dir.path().join(name)).unwrap());
     }
+    // Another file in the place of one that is closed, and all gone when nothing but the names is left to do.
+    let outputs = begin();
+    fs::remove_file(&parts()[1]).unwrap();
+    fs::write(&parts()[1], [3; 10]).unwrap();
+    assert!(outputs.publish().is_err());
+    assert!(!run.outputs[1].0.exists());
+    let outputs = begin();
+    outputs.note(Done::Complete, outputs.made()).unwrap();
+    for part in parts() {
+        fs::remove_file(part).unwrap();
+    }
+    assert!(outputs.publish().is_err());
+    for name in run.files() {
+        fs::remove_file(run.dir.path().join(name)).unwrap();
+    }
     for is_published in [false, true] {
         let first = begin();
         for part in parts() {
             fs::remove_file(part).unwrap();
         }
         let second = begin();
+        // Also where the first has not begun with an output.
+        first.files[1].set_made(false);
+        assert!(first.write_at(1, 0, &[4]).is_err());
         assert!(first.checkpoint(1, &|_| false).is_err());
         if is_published {
             assert!(first.publish().is_err());

@@ -170,11 +170,11 @@ fn an_edit_that_stops_at_any_step_can_be_taken_back() {
             }
             if last == Step::Locked {
                 assert!(GgufFile::open(&path).is_ok());
-                assert_eq!(edit::recover(&path).expect("nothing to do"), None);
+                assert_eq!(edit::recover(&path, &[]).expect("nothing to do"), None);
             } else {
                 let refused = GgufFile::open(&path).expect_err("half new").to_string();
                 assert!(refused.contains("gguf-inspect set"), "{refused}");
-                assert!(edit::recover(&path).expect("restored").is_some());
+                assert!(edit::recover(&path, &[]).expect("restored").is_some());
             }
             assert!(read(&path) == before);
             let left = std::fs::read_dir(folder.path()).expect("a folder").count();
@@ -210,7 +210,7 @@ fn journals_that_are_not_sound_restore_nothing() {
     let (good, half) = (read(&journal), read(&path));
     let forged = |bytes: &[u8]| {
         replace(&journal, bytes);
-        let refused = edit::recover(&path).expect_err("refused").to_string();
+        let refused = edit::recover(&path, &[]).expect_err("refused").to_string();
         assert!(refused.contains("nothing was restored"), "{refused}");
         assert!(read(&path) == half && read(&journal) == bytes);
     };
@@ -230,7 +230,7 @@ fn journals_that_are_not_sound_restore_nothing() {
     }));
     forged(&read(&edit::journal_path(&other).expect("a name")));
     replace(&journal, &good);
-    assert!(edit::recover(&path).expect("restored").is_some());
+    assert!(edit::recover(&path, &[]).expect("restored").is_some());
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn links_and_permissions_stay() {
             }),
     );
     assert!(GgufFile::open(&path).is_err() && GgufFile::open(&link).is_err());
-    edit::recover(&link).expect("restored");
+    edit::recover(&link, &[]).expect("restored");
     assert!(!apply(&link, &[set("general.name", "x".repeat(900).as_str())]));
     assert!(link.symlink_metadata().expect("is there").is_symlink());
     let mode = path.metadata().expect("is there").permissions().mode();

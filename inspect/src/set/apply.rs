@@ -29,7 +29,7 @@ impl Job<'_> {
         let restored = if self.args.dry_run || self.args.output.is_some() {
             None
         } else {
-            edit::recover(self.file)?
+            edit::recover(self.file, &self.inputs)?
         };
         if let Some(journal) = &restored {
             warn(&format!(

@@ -235,12 +235,18 @@ fn no_input_is_an_output() {
 #[test]
 fn no_input_is_a_file_beside_an_output() {
     let folder = Folder::new();
+    std::fs::copy(folder.path("a.gguf"), folder.path("b.gguf")).expect("a copy");
     let before = folder.files();
     let more: &[(&str, &str, &str)] = &[
         (
             "gguf-imatrix -m a.gguf -f t.txt -c 32 --chunks 2 --output-frequency 1 --save-frequency 1 -o o",
             "a.gguf t.txt",
             ".o.checkpoint.new .o.at_1.new",
+        ),
+        (
+            "gguf-inspect set b.gguf --from-file general.url=t.txt",
+            "t.txt",
+            ".b.gguf.new .b.gguf.edit .b.gguf.edit.part",
         ),
         (
             "gguf-inspect split a.gguf s --split-max-tensors 20",
