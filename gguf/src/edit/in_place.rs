@@ -102,7 +102,8 @@ impl Plan {
 /// then; `None` if there was nothing to do. `inputs` are files that an edit reads beside the one that it changes.
 ///
 /// # Errors
-/// An input with the name of a file that an edit makes, a journal that is damaged or belongs to another file, an edit that is still at work: nothing is changed.
+/// An input with the name of a file that an edit makes, a journal that is damaged or belongs to another file, an edit
+/// that is still at work: nothing is changed.
 pub fn recover(path: &Path, inputs: &[&Path]) -> Result<Option<PathBuf>> {
     if source::is_url(path) {
         return Ok(None);
