@@ -134,7 +134,7 @@ fn pattern(id: TypeId) -> &'static [u8] {
             // Small numbers in both forms of 16 bits.
             random
                 .iter()
-                .flat_map(|w| [0, 1].map(|i| w.to_le_bytes()[i] & 0x3B))
+                .flat_map(|w| w.to_le_bytes().map(|byte| byte & 0x3B))
                 .collect(),
         ]
     });
