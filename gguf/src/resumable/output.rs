@@ -137,8 +137,12 @@ impl Output {
     fn reserve(&self, file: &File) -> Result<()> {
         let io = |e| self.failed(e);
         let id = FileId::new(&file.metadata().map_err(io)?);
-        match self.made().replace(id) {
-            None => file.set_len(0).map_err(io)?,
+        let known = *self.made();
+        match known {
+            None => {
+                *self.made() = Some(id);
+                file.set_len(0).map_err(io)?;
+            }
             Some(known) if known != id => return Err(self.lost()),
             Some(_) => {}
         }
@@ -166,6 +170,7 @@ impl Output {
 
     pub(super) fn remove(&self) {
         drop(std::fs::remove_file(&self.part));
+        *self.made() = None;
     }
 
     pub(super) fn lost(&self) -> Error {

@@ -293,6 +293,25 @@ fn what_stands_beside_an_output_is_known_as_its_own() {
     assert!(!Outputs::uses(&request, &path("c")));
 }
 
+/// A run that was stopped before its first unit was done begins anew, and may be stopped again at once.
+#[test]
+fn a_run_that_has_done_nothing_yet_begins_anew() {
+    let run = Run::new();
+    run.killed(0);
+    for _ in 0..2 {
+        let (mut outputs, start) = run.start(true, false, "plan").unwrap();
+        assert_eq!(start, Start::New);
+        outputs.keep = true;
+    }
+    let (outputs, _) = run.start(true, false, "plan").unwrap();
+    outputs.write_at(1, 0, &[9]).unwrap();
+    outputs.publish().unwrap();
+    assert_eq!(
+        fs::read(&run.outputs[1].0).unwrap(),
+        [9, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    );
+}
+
 /// A person may remove the part files of a run that is at work; then another run may begin.
 #[test]
 fn part_files_that_were_removed_by_hand_are_an_error_and_the_next_ones_stay() {
