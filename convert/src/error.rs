@@ -129,14 +129,7 @@ impl From<Error> for gguf_cli::Failure {
 /// What a message says of the checkpoint, cut if that is long, so that its end is seen too: names may have any length.
 fn bounded(text: impl Display) -> Box<str> {
     const MOST: usize = 500;
-    let text = text.to_string();
-    match text.len() {
-        n if n > MOST => {
-            let start = &text[..text.floor_char_boundary(MOST)];
-            format!("{start}.. ({n} bytes)").into()
-        }
-        _ => text.into(),
-    }
+    gguf::cut(&text.to_string(), MOST).into()
 }
 
 /// The start of a text that a message quotes, which can be a whole file.

@@ -237,11 +237,7 @@ impl Complete {
         if !self.part.is_there() {
             return Err(lost(path, part));
         }
-        if self.force {
-            rename_over(part, path)?;
-        } else {
-            rename_new(part, path)?;
-        }
+        rename(part, path, self.force)?;
         sync_folder(&self.folder)
     }
 }
@@ -282,13 +278,24 @@ pub(crate) fn write_journal(path: &Path, bytes: &[u8]) -> Result<()> {
     sync_folder(folder_of(path))
 }
 
-/// Renames to a name that nothing has.
-pub(crate) fn rename_new(part: &Path, path: &Path) -> Result<()> {
-    let rename = |source| Error::Io {
+/// Renames to a name that nothing has, or if `replace` one that a file may have.
+pub(crate) fn rename(part: &Path, path: &Path, replace: bool) -> Result<()> {
+    if replace {
+        return rustix::fs::rename(part, path).map_err(|e| rename_error(e, path));
+    }
+    rename_new(part, path)
+}
+
+fn rename_error(e: Errno, path: &Path) -> Error {
+    Error::Io {
         action: "rename to",
         path: path.to_owned(),
-        source,
-    };
+        source: e.into(),
+    }
+}
+
+/// Renames to a name that nothing has.
+pub(crate) fn rename_new(part: &Path, path: &Path) -> Result<()> {
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -296,7 +303,7 @@ pub(crate) fn rename_new(part: &Path, path: &Path) -> Result<()> {
             Ok(()) => return Ok(()),
             Err(Errno::EXIST) => return Err(exists(path)),
             Err(Errno::INVAL | Errno::NOSYS) => {}
-            Err(e) => return Err(rename(e.into())),
+            Err(e) => return Err(rename_error(e, path)),
         }
     }
     // Where the system cannot do it in one step.
@@ -311,16 +318,7 @@ pub(crate) fn rename_new(part: &Path, path: &Path) -> Result<()> {
     if path.symlink_metadata().is_ok() {
         return Err(exists(path));
     }
-    rustix::fs::rename(part, path).map_err(|e| rename(e.into()))
-}
-
-/// Renames to a name that a file may have, which is then replaced.
-pub(crate) fn rename_over(part: &Path, path: &Path) -> Result<()> {
-    rustix::fs::rename(part, path).map_err(|e| Error::Io {
-        action: "rename to",
-        path: path.to_owned(),
-        source: e.into(),
-    })
+    rustix::fs::rename(part, path).map_err(|e| rename_error(e, path))
 }
 
 /// Flushes a folder to disk: a new, renamed or removed name is there only then.
@@ -441,6 +439,13 @@ pub(crate) fn check_file_name(path: &Path) -> Result<()> {
 /// Checks what stands under the output's name, and returns the name to write to: that of the file behind a
 /// symbolic link.
 pub(crate) fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result<PathBuf> {
+    let path = target(path, force, inputs)?;
+    // A run would take such an input for a file of its own, and empty or remove it.
+    refuse_among(&path, KINDS.map(|kind| beside(&path, kind)), inputs)?;
+    Ok(path)
+}
+
+fn target(path: &Path, force: bool, inputs: &[&Path]) -> Result<PathBuf> {
     check_file_name(path)?;
     if split::is_unfinished(path) {
         let why = "a merge to it was stopped, which may have the only copy of shards: go on with \
@@ -448,7 +453,6 @@ pub(crate) fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result
         return Err(refuse(path, why));
     }
     if path.symlink_metadata().is_err() {
-        refuse_beside(path, inputs)?;
         return Ok(path.to_owned());
     }
     let Ok(meta) = path.metadata() else {
@@ -470,18 +474,11 @@ pub(crate) fn check_target(path: &Path, force: bool, inputs: &[&Path]) -> Result
     if !force {
         return Err(exists(path));
     }
-    let path = path.canonicalize().map_err(|source| Error::Io {
+    path.canonicalize().map_err(|source| Error::Io {
         action: "open",
         path: path.to_owned(),
         source,
-    })?;
-    refuse_beside(&path, inputs)?;
-    Ok(path)
-}
-
-/// Refuses an output beside which a run would take an input for a file of its own, and empty or remove it.
-fn refuse_beside(path: &Path, inputs: &[&Path]) -> Result<()> {
-    refuse_among(path, KINDS.map(|kind| beside(path, kind)), inputs)
+    })
 }
 
 /// Refuses an output if an input has one of these names, which are of files that a run makes beside it.

@@ -85,7 +85,7 @@ mod write;
 pub use error::{Error, Malformed, Result};
 pub use layout::{Layout, TensorSpec};
 pub use metadata::Metadata;
-pub use name::{listed, short};
+pub use name::{cut, listed, short};
 pub use read::{Endian, GgufFile, Header, OpenOptions, Outline, Part};
 pub use strings::Strings;
 pub use tensor::{Shape, TensorInfo};

@@ -8,11 +8,16 @@ const SHOWN_BYTES: usize = 80;
 /// A name as a message shows it: cut, with its length behind, if it is long. Names may have 64 KiB, and one file has
 /// room for many messages about one name.
 pub fn short(name: &str) -> Cow<'_, str> {
-    if name.len() <= SHOWN_BYTES {
-        return name.into();
+    cut(name, SHOWN_BYTES)
+}
+
+/// At most `most` bytes of a text, with its length behind if it has more.
+pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return text.into();
     }
-    let end = name.floor_char_boundary(SHOWN_BYTES);
-    format!("{}.. ({} bytes)", &name[..end], name.len()).into()
+    let end = text.floor_char_boundary(most);
+    format!("{}.. ({} bytes)", &text[..end], text.len()).into()
 }
 
 /// At most `n` of many things for one line: `a, b and 3 more`.

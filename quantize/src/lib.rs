@@ -24,8 +24,8 @@
 //!
 //! Refused, with nothing written: inputs that are not sound GGUF, a set with a shard missing, types that this build
 //! cannot encode, quantized sources without `--allow-requantize`, an importance matrix of another model or with values
-//! that are not finite, very small types without importance, rules that are too many or take too much memory, an output that
-//! exists or is an input, too little space, rows that do not fit the memory. Weights that are not finite end a run with
+//! that are not finite, very small types without importance, rules that are too many or take too much memory, an
+//! output that exists or is an input, too little space, rows that do not fit the memory. Weights that are not finite end a run with
 //! tensor, matrix, row and column. Rows that are not whole blocks of the type that the mixture chose get a fallback type
 //! and a warning (`--strict` makes it an error); a type that the user asked for by name is never replaced in silence.
 

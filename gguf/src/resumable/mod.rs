@@ -171,10 +171,10 @@ impl Outputs {
     /// # Errors
     /// A full disk, with the numbers that explain it.
     pub fn write_at(&self, output: usize, at: u64, bytes: &[u8]) -> Result<()> {
+        let file = &self.files[output];
+        file.check_range(at, bytes.len())?;
         let open = self.open(output)?;
-        let output = &self.files[output];
-        output.check_range(at, bytes.len())?;
-        open.write_all_at(bytes, at).map_err(|e| output.failed(e))
+        open.write_all_at(bytes, at).map_err(|e| file.failed(e))
     }
 
     /// Reads bytes of an output back.
@@ -182,12 +182,12 @@ impl Outputs {
     /// # Errors
     /// A failed read.
     pub fn read_at(&self, output: usize, at: u64, bytes: &mut [u8]) -> Result<()> {
+        let file = &self.files[output];
+        file.check_range(at, bytes.len())?;
         let open = self.open(output)?;
-        let output = &self.files[output];
-        output.check_range(at, bytes.len())?;
         open.read_exact_at(bytes, at).map_err(|source| Error::Io {
             action: "read back",
-            path: output.part.clone(),
+            path: file.part.clone(),
             source,
         })
     }
@@ -250,11 +250,7 @@ impl Outputs {
         }
         self.keep = true;
         for output in left {
-            if self.force {
-                atomic::rename_over(&output.part, &output.path)?;
-            } else {
-                atomic::rename_new(&output.part, &output.path)?;
-            }
+            atomic::rename(&output.part, &output.path, self.force)?;
         }
         let mut folders: Vec<&Path> = self.files.iter().map(|o| folder_of(&o.path)).collect();
         folders.dedup();

@@ -1,7 +1,7 @@
 //! Disks that become full, and limits to the size of files, at random points.
 
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command};
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
@@ -72,6 +72,12 @@ fn wait_for(child: &mut Child, n_bytes: u64, folder: &Path, trial: &Trial) -> bo
     had_written
 }
 
+/// A run that may write files of so many times 512 bytes.
+fn limited(folder: &Path, limit: u64, line: &[String]) -> Command {
+    let shell = ["sh", "-c", "ulimit -f \"$0\" && exec \"$@\"", &limit.to_string()];
+    in_shell(folder, &shell, line)
+}
+
 /// `ulimit -f` in front of a run: what can be told at its start is.
 #[test]
 fn a_limit_to_files_is_an_error() {
@@ -82,10 +88,7 @@ fn a_limit_to_files_is_an_error() {
             let folder = trial.folder();
             // In units of 512 bytes; none at first.
             let limit = random.up_to(trial.n_bytes.max(64 << 10) / 512 * 5 / 4) * i.min(1);
-            let limit = limit.to_string();
-            let shell = ["sh", "-c", "ulimit -f \"$0\" && exec \"$@\"", &limit];
-            let line = &trial.job.line;
-            let mut child = start(&mut in_shell(folder.path(), &shell, line));
+            let mut child = start(&mut limited(folder.path(), limit, &trial.job.line));
             let had_written = wait_for(&mut child, 1, folder.path(), trial);
             ends.count(trial, folder.path(), &end(child), (i, had_written));
             trial.complete(folder.path());
@@ -124,8 +127,7 @@ fn a_limit_to_other_outputs_is_an_error() {
             let folder = tempfile::tempdir().expect("a folder");
             // In units of 512 bytes, of which not all that it takes.
             let limit = random.up_to((n_bytes - 1) / 512) * i.min(1);
-            let shell = ["sh", "-c", "ulimit -f \"$0\" && exec \"$@\"", &limit.to_string()];
-            let end = end(start(&mut in_shell(folder.path(), &shell, &line)));
+            let end = end(start(&mut limited(folder.path(), limit, &line)));
             assert!(end.is_error(&[2], &["may write"]), "{line:?}: {limit}: {end:?}");
             assert_eq!(files(folder.path()).len(), 0, "{line:?}: left something");
         }
