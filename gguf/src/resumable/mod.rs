@@ -212,6 +212,9 @@ impl Outputs {
 
     /// Flushes what was written to disk and notes that the first `done` of the caller's units are there. Outputs for
     /// which `closed` is true are written no more.
+    ///
+    /// # Errors
+    /// A flush that fails: from then on every flush of that output does, and nothing more is noted.
     pub fn checkpoint(&self, done: u64, closed: &dyn Fn(usize) -> bool) -> Result<()> {
         // Before the data is flushed: what another thread makes meanwhile has nothing yet that counts as done.
         let made = self.made();
@@ -256,6 +259,11 @@ impl Outputs {
         folders.dedup();
         folders.into_iter().try_for_each(atomic::sync_folder)?;
         self.remove_journal()
+    }
+
+    /// Whether a later run can continue this one if it ends with an error.
+    pub fn is_resumable(&self) -> bool {
+        self.keep
     }
 
     fn made(&self) -> Vec<bool> {

@@ -21,6 +21,8 @@ pub(super) struct Output {
     made: Mutex<Option<FileId>>,
     /// Open from the first write to the checkpoint that closes it.
     file: Mutex<Option<Arc<File>>>,
+    /// Why a flush failed, if one did; held while one is at work.
+    flushing: Mutex<Option<Errno>>,
 }
 
 impl Output {
@@ -35,7 +37,8 @@ impl Output {
             path,
             n_bytes: *n_bytes,
             made: Mutex::default(),
-            file: Mutex::new(None),
+            file: Mutex::default(),
+            flushing: Mutex::default(),
         }
     }
 
@@ -122,15 +125,24 @@ impl Output {
     /// Flushes what was written to disk. Others may go on writing.
     pub(super) fn flush(&self) -> Result<()> {
         let open = self.file().clone();
-        open.map_or(Ok(()), |open| open.sync_data())
-            .map_err(|e| self.failed(e))
+        self.flush_file(open)
     }
 
     /// Flushes and closes it; a later write opens it again.
     pub(super) fn close(&self) -> Result<()> {
         let open = self.file().take();
-        open.map_or(Ok(()), |open| open.sync_data())
-            .map_err(|e| self.failed(e))
+        self.flush_file(open)
+    }
+
+    /// A flush that failed is not tried again: systems drop what they could not write, and tell it once. What was noted
+    /// before is on disk; what came after must not be noted.
+    fn flush_file(&self, open: Option<Arc<File>>) -> Result<()> {
+        let mut failed = self.flushing.lock().expect("no thread panics with it");
+        if let (None, Some(open)) = (*failed, open) {
+            let e = open.sync_data().err();
+            *failed = e.map(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO));
+        }
+        failed.map_or(Ok(()), |e| Err(self.failed(e.into())))
     }
 
     /// Gives a part file its size, with space on disk where the file system can promise it.
@@ -207,4 +219,28 @@ pub(super) fn open_part(part: &Path) -> Result<File> {
         path: part.to_owned(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_that_failed_does_not_pass_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = Output::new(&(folder.path().join("out"), 100));
+        let part = output.open().unwrap();
+        output.flush().unwrap();
+        // The kernel has nothing to flush a null device to.
+        *output.file() = Some(Arc::new(File::open("/dev/null").unwrap()));
+        let first = output.flush().unwrap_err().to_string();
+        assert!(first.contains("Invalid argument"), "{first}");
+        for file in [Some(part.clone()), None] {
+            *output.file() = file;
+            assert_eq!(output.flush().unwrap_err().to_string(), first);
+            assert_eq!(output.close().unwrap_err().to_string(), first);
+        }
+        output.open().unwrap();
+        assert_eq!(output.close().unwrap_err().to_string(), first);
+    }
 }

@@ -128,17 +128,23 @@ impl Work<'_> {
             drop(end);
             flusher.join().expect("flushing does not panic")
         });
-        let failure = shared.failure.into_inner().expect("no thread panicked");
-        failure.map_or(flushed, |(_, failure)| Err(failure))
+        let failure = shared.failure.lock().expect("no thread panicked").take();
+        let result = failure.map_or(flushed, |(_, failure)| Err(failure));
+        if result.is_err() && self.outputs.is_resumable() {
+            // What is done need not be done again; what went wrong first is what the caller hears.
+            drop(self.note(&shared));
+        }
+        result
     }
 
-    /// Has the disk write beside the work.
+    /// Has the disk write beside the work, which a disk that fails ends.
     fn flush(&self, shared: &Shared) -> Result<()> {
         let mut flushed = 0;
         while !shared.ended.load(Ordering::Relaxed) {
             let done = shared.read.load(Ordering::Relaxed);
             if done - flushed >= FLUSH_BYTES {
-                self.outputs.flush()?;
+                let result = self.outputs.flush();
+                result.inspect_err(|_| shared.stop.store(true, Ordering::Relaxed))?;
                 flushed = done;
             } else {
                 std::thread::park_timeout(FLUSH_PAUSE);
@@ -191,7 +197,7 @@ impl Work<'_> {
         task::run(self, task, &sinks, scratch)
     }
 
-    /// Notes now and then what is on disk.
+    /// Notes what is on disk, from time to time.
     fn checkpoint(&self, shared: &Shared) -> Result<()> {
         // Another thread that is at it does it for all.
         let Ok(mut last) = shared.checkpoint.try_lock() else {
@@ -201,13 +207,18 @@ impl Work<'_> {
         if at.elapsed() < pause {
             return Ok(());
         }
+        self.note(shared)?;
+        *last = (Instant::now(), LAST_CHECKPOINT.min(2 * pause));
+        Ok(())
+    }
+
+    /// Notes what is on disk.
+    fn note(&self, shared: &Shared) -> Result<()> {
         let done = shared.done.lock().expect("no thread panicked").up_to();
         let open_from = self.step_of(done);
         let places = self.targets.iter().flat_map(|t| &t.places[open_from..]);
         let open: HashSet<usize> = places.flatten().map(|(output, _)| *output).collect();
-        self.outputs.checkpoint(done, &|output| !open.contains(&output))?;
-        *last = (Instant::now(), LAST_CHECKPOINT.min(2 * pause));
-        Ok(())
+        Ok(self.outputs.checkpoint(done, &|output| !open.contains(&output))?)
     }
 
     /// The step that a row, counted over all tensors, belongs to.

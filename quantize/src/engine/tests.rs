@@ -47,6 +47,9 @@ fn model(folder: &Path) -> PathBuf {
     path
 }
 
+/// More rows than a task has, in the memory that the tests give: little, so that a matrix has several tasks.
+const ROWS_PER_TASK: u64 = 16;
+
 /// Two targets of one file each.
 struct Setting {
     /// Kept for as long as the files in it.
@@ -135,24 +138,29 @@ impl Setting {
         .unwrap()
     }
 
-    /// Runs until so many tasks have asked for their importance; returns the bytes of the source that were read.
-    fn run(&self, outputs: &Outputs, done: u64, stop_after: u64, n_threads: usize) -> Result<u64> {
-        let asked = AtomicU64::new(0);
+    /// Runs until a task asks for the importance of a matrix that `stops` names; returns the bytes of the source that
+    /// were read.
+    fn run(
+        &self,
+        outputs: &Outputs,
+        done: u64,
+        stops: &(dyn Fn(&Step, usize) -> bool + Sync),
+        n_threads: usize,
+    ) -> Result<u64> {
         let read = AtomicU64::new(0);
         let targets = self.targets();
         let work = Work {
             file: &self.file,
             targets: &targets,
             outputs,
-            importances: &|_, _| {
-                if asked.fetch_add(1, Ordering::Relaxed) < stop_after {
-                    Ok(Vec::new())
-                } else {
+            importances: &|step, matrix| {
+                if stops(step, matrix) {
                     Err(Failure::Input("stopped".to_owned()))
+                } else {
+                    Ok(Vec::new())
                 }
             },
-            // Little enough for tasks of a few rows.
-            max_memory: 4096 * n_threads as u64,
+            max_memory: ROWS_PER_TASK * 256 * n_threads as u64,
             first_checkpoint: Duration::ZERO,
             progress: &|n| {
                 read.fetch_add(n, Ordering::Relaxed);
@@ -169,31 +177,46 @@ impl Setting {
     }
 }
 
+/// Tensors and matrices of [`SHAPES`] where a run is stopped, and the rows that lie before them.
+const STOPS: &[(&str, usize, u64)] = &[
+    ("token_embd.weight", 0, 0),
+    ("blk.0.ffn_up_exps.weight", 0, 301),
+    ("blk.0.ffn_up_exps.weight", 3, 301 + 3 * 70),
+    ("blk.1.ffn_down.weight", 0, 301 + 5 * 70),
+];
+
 #[test]
 fn a_run_stopped_anywhere_continues_and_gives_the_same_bytes() {
     let setting = Setting::new();
     let (outputs, _) = setting.outputs();
-    let all = setting.run(&outputs, 0, u64::MAX, 2).unwrap();
+    let all = setting.run(&outputs, 0, &|_, _| false, 2).unwrap();
     assert_eq!(all, setting.file.tensors.iter().map(|t| t.n_bytes).sum::<u64>());
     outputs.publish().unwrap();
     let whole = setting.results();
 
-    for (n_threads, stops) in [(1, [1, 2, 5]), (3, [1, 6, 5])] {
-        let mut last = 0;
-        for stop in stops {
+    for n_threads in [1, 3] {
+        for &(name, matrix, before) in STOPS {
             let (outputs, start) = setting.outputs();
             let done = if let Start::At(n) = start { n } else { 0 };
-            assert!(done >= last, "what was done stays done: {done} of {last}");
-            last = done;
-            assert!(setting.run(&outputs, done, stop, n_threads).is_err());
+            let stops = |step: &Step, at| step.name == name && at == matrix;
+            assert!(setting.run(&outputs, done, &stops, n_threads).is_err());
+            drop(outputs);
+
+            let (_, start) = setting.outputs();
+            let done = if let Start::At(n) = start { n } else { 0 };
+            assert!(
+                done <= before && before - done < ROWS_PER_TASK,
+                "{n_threads} threads, `{name}`: {done} of {before} rows: all tasks before the one that failed are done"
+            );
         }
         let (outputs, start) = setting.outputs();
         let Start::At(done) = start else {
             panic!("{start:?}: work is left and some is done");
         };
-        assert!(done > 0);
-        assert!(
-            setting.run(&outputs, done, u64::MAX, n_threads).unwrap() < all,
+        let read = setting.run(&outputs, done, &|_, _| false, n_threads).unwrap();
+        assert_eq!(
+            read,
+            source_bytes(&setting.targets(), done),
             "what was done is not read again"
         );
         outputs.publish().unwrap();
@@ -235,8 +258,13 @@ fn importance_that_matrices_share_is_asked_for_once() {
             }
         }
         let (outputs, _) = setting.outputs();
-        assert!(setting.run(&outputs, 0, asked - 1, 1).is_err());
-        setting.run(&outputs, 0, asked, 1).unwrap();
+        let in_run = AtomicU64::new(0);
+        let count = |_: &Step, _| {
+            in_run.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        setting.run(&outputs, 0, &count, 1).unwrap();
+        assert_eq!(in_run.into_inner(), asked);
         let in_check = AtomicU64::new(0);
         let (pool, targets) = (gguf_cli::thread_pool(1).unwrap(), setting.targets());
         let losses = pool.install(|| {
