@@ -134,7 +134,8 @@ impl Job<'_> {
         }
         let before = self.resumed()?;
         let reached = before.reached;
-        if matches!(evaluator, Evaluator::Session(_)) {
+        let by_chunk = matches!(evaluator, Evaluator::Session(_));
+        if by_chunk {
             self.output.check_copies(reached.chunks, chunks.n_chunks())?;
         } else if args.save_frequency > 0 && !args.talk.quiet {
             gguf_cli::warn(
@@ -161,7 +162,12 @@ impl Job<'_> {
             .output
             .imatrix(chunks, chunks.n_chunks(), collector.borrow().sums());
         let imatrix = self.output.merged(imatrix)?;
-        self.output.write(&imatrix)?;
+        if let Err(e) = self.output.write(&imatrix) {
+            if by_chunk && args.output_frequency > 0 {
+                self.keep_all(collector.borrow().sums(), &talk);
+            }
+            return Err(e);
+        }
         checkpoint::remove(&self.checkpoint_path())?;
         talk.finish(&self.output, &imatrix)?;
         printed
@@ -319,13 +325,31 @@ impl Job<'_> {
             self.output.write_copy(done, &self.output.merged(imatrix)?)?;
         }
         if is_due(output_frequency) && done < self.chunks.n_chunks() {
-            let reached = Reached::new(done, talk.perplexity());
-            // A disk that is full for now must not end a run of hours.
-            if let Err(e) = checkpoint::write(&self.checkpoint(), &self.identity, &reached, sums, None) {
-                gguf_cli::warn(&format!("no checkpoint at chunk {done}: {e}"));
-            }
+            self.keep_sums(sums, talk);
         }
         Ok(())
+    }
+
+    /// Writes a checkpoint of the chunks that are done; whether it could.
+    fn keep_sums(&self, sums: &SumSet, talk: &Talk<'_>) -> bool {
+        let done = talk.done();
+        let reached = Reached::new(done, talk.perplexity());
+        let result = checkpoint::write(&self.checkpoint(), &self.identity, &reached, sums, None);
+        // A disk that is full for now must not end a run of hours.
+        if let Err(e) = &result {
+            gguf_cli::warn(&format!("no checkpoint at chunk {done}: {e}"));
+        }
+        result.is_ok()
+    }
+
+    /// What is left to do where the matrix could not be written.
+    fn keep_all(&self, sums: &SumSet, talk: &Talk<'_>) {
+        if self.keep_sums(sums, talk) {
+            gguf_cli::warn(&format!(
+                "all that was collected is in `{}`: repeat the call with `--resume` when the output can be written",
+                self.checkpoint_path().display()
+            ));
+        }
     }
 }
 

@@ -78,6 +78,47 @@ fn a_killed_run_ends_with_the_bytes_of_one_that_was_not() {
 #[test]
 #[expect(
     clippy::disallowed_methods,
+    reason = "a file of somebody else, no output of the program"
+)]
+fn a_matrix_that_cannot_be_written_is_kept_in_the_checkpoint() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (model, text) = (model.to_str().unwrap(), format!("{DATA}/calibration.txt"));
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (whole, out) = (path("whole"), path("out"));
+    let estimate = |stdout: &[u8]| String::from_utf8_lossy(stdout).lines().last().unwrap().to_owned();
+    let done = run(&args(model, &text, &whole, &[]));
+    let expected = estimate(&done.stdout);
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
+        .args(args(model, &text, &out, &[]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    std::fs::write(&out, "another's").unwrap();
+    let done = child.wait_with_output().unwrap();
+    let talk = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(2), "{talk}");
+    assert!(
+        talk.contains("is in `") && talk.contains("out.checkpoint`: repeat the call with `--resume`"),
+        "{talk}"
+    );
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "another's");
+
+    // No chunk is evaluated again.
+    let done = run(&args(model, &text, &out, &["--resume", "--force"]));
+    let talk = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{talk}");
+    assert_eq!(String::from_utf8_lossy(&done.stdout).trim(), expected);
+    assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap());
+    assert!(!Path::new(&path("out.checkpoint")).exists());
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
     reason = "inputs of the test, no outputs of the program"
 )]
 fn checkpoints_of_other_runs_and_damaged_ones_are_refused() {
