@@ -12,9 +12,11 @@
 //! Lines of files are those of `sha256sum`, with base names only; everything else stands behind `#`, which it passes
 //! over. Fields are apart by two spaces and the name comes last. A tensor's digest is that of its bytes alone, a
 //! metadata value's that of its bytes in a little-endian file, type number first; the keys of a split are left out. So
-//! both stay the same when a model is split, merged or put in another order.
+//! both stay the same when a model is split, merged or put in another order. A text may have several manifests, one
+//! behind the other: each begins with the first line.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -27,6 +29,9 @@ use super::digest::{Digests, as_text};
 
 /// Number of the form; a later one may change the lines.
 const FORMAT: u32 = 1;
+
+/// How the first line of a manifest begins, up to the number.
+const HEADER: &str = "# gguf-inspect hash, format ";
 
 #[derive(Debug, Serialize)]
 pub(super) struct Manifest {
@@ -62,6 +67,17 @@ pub(super) struct TensorLine {
     pub(super) shape: String,
     #[serde(serialize_with = "as_text")]
     pub(super) sha256: Digest,
+}
+
+impl Default for Manifest {
+    fn default() -> Self {
+        Self {
+            format: FORMAT,
+            files: Vec::new(),
+            metadata: Vec::new(),
+            tensors: Vec::new(),
+        }
+    }
 }
 
 /// The base name of a path.
@@ -107,7 +123,7 @@ impl Manifest {
         };
         writeln!(
             out,
-            "# gguf-inspect hash, format {FORMAT}: {files}`gguf-inspect hash --verify` all of it"
+            "{HEADER}{FORMAT}: {files}`gguf-inspect hash --verify` all of it"
         )?;
         for f in &self.files {
             let name = escape(&f.name);
@@ -131,16 +147,34 @@ impl Manifest {
         Ok(())
     }
 
-    /// Reads a manifest, or a list of files as `sha256sum` writes it.
-    pub(super) fn parse(text: &str, path: &Path) -> Result<Self> {
-        let mut manifest = Self {
-            format: FORMAT,
-            files: Vec::new(),
-            metadata: Vec::new(),
-            tensors: Vec::new(),
-        };
+    /// Reads a manifest, or a list of files as `sha256sum` writes it. Of several manifests, the one that lists a file of
+    /// the model.
+    pub(super) fn of_model(file: &GgufFile, text: &str, path: &Path) -> Result<Self> {
+        let mut manifests = Self::parse(text, path)?;
+        let n = manifests.len();
+        if n > 1 {
+            let names: HashSet<_> = file.parts().iter().map(|p| base_name(p.path())).collect();
+            manifests.retain(|m| m.files.iter().any(|f| names.contains(f.name.as_str())));
+        }
+        if manifests.len() != 1 {
+            let (path, model) = (path.display(), file.path().display());
+            return Err(Failure::Input(format!(
+                "`{path}` has {n} manifests: expected one that lists `{model}`, found {}; give that of the model alone",
+                manifests.len()
+            )));
+        }
+        Ok(manifests.remove(0))
+    }
+
+    /// Reads manifests that stand one behind the other; at least one.
+    fn parse(text: &str, path: &Path) -> Result<Vec<Self>> {
+        let mut manifests = vec![Self::default()];
         for (i, line) in text.lines().enumerate() {
-            if manifest.add(line).is_none() {
+            if line.starts_with(HEADER) && !manifests[manifests.len() - 1].is_empty() {
+                manifests.push(Self::default());
+            }
+            let last = manifests.len() - 1;
+            if manifests[last].add(line).is_none() {
                 return Err(Failure::Input(format!(
                     "`{}` line {}: expected a line that `gguf-inspect hash` or `sha256sum` wrote, found {:?}",
                     path.display(),
@@ -149,13 +183,17 @@ impl Manifest {
                 )));
             }
         }
-        if manifest.files.is_empty() && manifest.metadata.is_empty() && manifest.tensors.is_empty() {
+        if manifests[0].is_empty() {
             let path = path.display();
             return Err(Failure::Input(format!(
                 "`{path}` has no digests: expected a manifest"
             )));
         }
-        Ok(manifest)
+        Ok(manifests)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.metadata.is_empty() && self.tensors.is_empty()
     }
 
     /// Takes a line; `None` if it is of no known form.
@@ -177,7 +215,7 @@ impl Manifest {
                 shape: shape.to_owned(),
                 sha256: Digest::parse(sha256)?,
             });
-        } else if let Some(rest) = line.strip_prefix("# gguf-inspect hash, format ") {
+        } else if let Some(rest) = line.strip_prefix(HEADER) {
             let number = rest.split(':').next()?.parse::<u32>().ok()?;
             (number == FORMAT).then_some(())?;
         } else if !line.is_empty() && !line.starts_with('#') {
@@ -267,8 +305,12 @@ mod tests {
         manifest.write(&mut text).expect("memory");
         let text = String::from_utf8(text).expect("UTF-8");
         assert_eq!(printable(&text.replace('\n', "")), text.replace('\n', ""));
-        let back = Manifest::parse(&text, Path::new("m")).expect("a manifest");
-        assert_eq!(format!("{back:?}"), format!("{manifest:?}"));
+        let back = |text: &str| Manifest::parse(text, Path::new("m")).expect("manifests");
+        assert_eq!(format!("{:?}", back(&text)), format!("[{manifest:?}]"));
+        assert_eq!(
+            format!("{:?}", back(&text.repeat(2))),
+            format!("[{manifest:?}, {manifest:?}]")
+        );
     }
 
     #[test]
@@ -290,6 +332,6 @@ mod tests {
             assert!(bad.is_empty() || e.contains("line 2"), "{e}");
         }
         let listed = Manifest::parse(&format!("{sha} *folder/m.gguf\n"), Path::new("m")).expect("a list");
-        assert_eq!(listed.files[0].name, "m.gguf");
+        assert_eq!(listed[0].files[0].name, "m.gguf");
     }
 }

@@ -41,7 +41,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let file = GgufFile::open(&args.file)?;
-    let expected = args.verify.as_deref().map(Manifest::read).transpose()?;
+    let expected = args.verify.as_deref();
+    let expected = expected.map(|path| Manifest::of_model(&file, &read_text(path)?, path));
+    let expected = expected.transpose()?;
     let pool = args.threads.pool()?;
     let whole_files = !args.tensors_only && expected.as_ref().is_none_or(|m| !m.files.is_empty());
     let digests = digest::compute(&file, whole_files, &pool, args.talk.quiet)?;
@@ -73,11 +75,5 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (true, _) => print_json(&manifest),
         (false, None) => write_data(|out| manifest.write(out)),
         (false, Some(_)) => Ok(()),
-    }
-}
-
-impl Manifest {
-    fn read(path: &std::path::Path) -> Result<Self> {
-        Self::parse(&read_text(path)?, path)
     }
 }

@@ -267,3 +267,34 @@ fn outputs_are_not_replaced_and_other_texts_are_no_manifests() {
         run.err
     );
 }
+
+#[test]
+fn of_several_manifests_the_one_that_lists_the_model_is_taken() {
+    let (folder, model, manifest) = hashed();
+    let shards = Model::usual().save_split(folder.path(), "s", 2);
+    let of_shards = inspect(&["hash", &shards]).out;
+    let of_model = std::fs::read_to_string(&manifest).expect("a manifest");
+    let verify = |model: &str, parts: &[&str]| {
+        save(Path::new(&manifest), parts.concat().as_bytes());
+        inspect(&["hash", model, "--verify", &manifest])
+    };
+    for parts in [[&*of_model, &of_shards], [&of_shards, &of_model]] {
+        verify(&model, &parts).assert(0, &["1 of 1 file", "5 of 5 tensors"]);
+        verify(&shards, &parts).assert(0, &["3 of 3 files", "5 of 5 tensors"]);
+    }
+    let at = place(&model, "blk.0.attn_norm.weight");
+    flip(&model, at);
+    verify(&model, &[&of_shards, &of_model])
+        .assert(1, &["tensor `blk.0.attn_norm.weight`: the data differs"]);
+    let other = text(&folder.path().join("other.gguf"));
+    std::fs::hard_link(&model, &other).expect("a new name");
+    for (model, parts, found) in [
+        (&other, [&*of_model, &of_shards], 0),
+        (&shards, [&*of_model, &of_model], 0),
+        (&shards, [&*of_shards, &of_shards], 2),
+    ] {
+        let run = verify(model, &parts);
+        let what = format!("has 2 manifests: expected one that lists `{model}`, found {found};");
+        assert!(run.code == 1 && run.err.contains(&what), "{}", run.err);
+    }
+}
