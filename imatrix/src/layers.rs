@@ -5,7 +5,7 @@ use gguf_runtime::chunks::Evaluator;
 use gguf_runtime::options::LayerProgress;
 use gguf_runtime::{Error, LayerStart, LayerStep, Observe};
 
-use crate::checkpoint::{self, Reached, States};
+use crate::checkpoint::{Reached, States};
 use crate::fault;
 use crate::run::{Job, Watched};
 
@@ -79,11 +79,6 @@ impl Job<'_> {
             layers,
             ..Reached::default()
         };
-        let (target, collector) = (self.checkpoint(), watched.collector.borrow());
-        let states = Some(step.states);
-        // A disk that is full for now must not end a run of hours.
-        if let Err(e) = checkpoint::write(&target, &self.identity, &reached, collector.sums(), states) {
-            gguf_cli::warn(&format!("no checkpoint behind layer {layers}: {e}"));
-        }
+        self.keep_reached(&reached, watched.collector.borrow().sums(), Some(step.states));
     }
 }

@@ -43,7 +43,7 @@ impl<'a> Output<'a> {
     /// The same when the model is known.
     ///
     /// # Errors
-    /// Loaded sums of another length than the model's weights have.
+    /// Loaded sums or counts of another length than the model's weights have.
     pub(crate) fn with_model(
         self,
         model: &'a Model,
@@ -51,14 +51,21 @@ impl<'a> Output<'a> {
         loaded: Option<Imatrix>,
     ) -> Result<Self> {
         for w in model.observed() {
-            let entry = loaded.as_ref().and_then(|m| m.entries.get(w.name));
-            let (wanted, found) = (w.n_cols * w.n_experts, entry.map(|e| e.sums.len()));
-            if let Some(found) = found.filter(|&n| n != wanted) {
-                return Err(Failure::Input(format!(
-                    "weight `{}` of `--in-file`: expected {wanted} sums, found {found}; the matrix is of another model",
-                    w.name
-                )));
-            }
+            let Some(entry) = loaded.as_ref().and_then(|m| m.entries.get(w.name)) else {
+                continue;
+            };
+            let (sums, counts) = (entry.sums.len(), entry.counts.len());
+            let what = if sums != w.n_cols * w.n_experts {
+                format!("expected {} sums, found {sums}", w.n_cols * w.n_experts)
+            } else if counts != 1 && counts != w.n_experts {
+                format!("expected {} counts, found {counts}", w.n_experts)
+            } else {
+                continue;
+            };
+            return Err(Failure::Input(format!(
+                "weight `{}` of `--in-file`: {what}; the matrix is of another model",
+                w.name
+            )));
         }
         Ok(Self {
             inputs: inputs(self.args, self.files, Some(model)),

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use gguf::digest::Digest;
 use gguf_cli::{Failure, Result};
+use gguf_imatrix_format::Imatrix;
 use gguf_runtime::chunks::{Chunks, Evaluator, Wanted};
-use gguf_runtime::{Input, Model, Observe, Settings};
+use gguf_runtime::{HiddenStates, Input, Model, Observe, Settings};
 
 use crate::args::{Args, Command, RunFiles};
 use crate::checkpoint::{self, Checkpoint, Reached, RunIdentity};
@@ -54,6 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             chunks: &chunks,
             identity: identity(args, &model, &text, &chunks)?,
             output,
+            failed_copy: Cell::default(),
         };
         job.run()
     })
@@ -120,6 +122,8 @@ pub(crate) struct Job<'a> {
     pub(crate) chunks: &'a Chunks,
     pub(crate) identity: RunIdentity,
     output: Output<'a>,
+    /// Why the last copy that could not be written was not: the matrix is what a run is for.
+    failed_copy: Cell<Option<Failure>>,
 }
 
 impl Job<'_> {
@@ -134,8 +138,7 @@ impl Job<'_> {
         }
         let before = self.resumed()?;
         let reached = before.reached;
-        let by_chunk = matches!(evaluator, Evaluator::Session(_));
-        if by_chunk {
+        if self.model.is_resident() {
             self.output.check_copies(reached.chunks, chunks.n_chunks())?;
         } else if args.save_frequency > 0 && !args.talk.quiet {
             gguf_cli::warn(
@@ -162,15 +165,31 @@ impl Job<'_> {
             .output
             .imatrix(chunks, chunks.n_chunks(), collector.borrow().sums());
         let imatrix = self.output.merged(imatrix)?;
-        if let Err(e) = self.output.write(&imatrix) {
-            if by_chunk && args.output_frequency > 0 {
-                self.keep_all(collector.borrow().sums(), &talk);
-            }
-            return Err(e);
-        }
+        self.write(&imatrix, collector.borrow().sums(), &talk)?;
         checkpoint::remove(&self.checkpoint_path())?;
         talk.finish(&self.output, &imatrix)?;
-        printed
+        printed.and(self.failed_copy.take().map_or(Ok(()), Err))
+    }
+
+    /// Writes the matrix. Where that fails, a checkpoint keeps what it is made of, and the error says so.
+    fn write(&mut self, imatrix: &Imatrix, sums: &SumSet, talk: &Talk<'_>) -> Result<()> {
+        let Err(e) = self.output.write(imatrix) else {
+            return Ok(());
+        };
+        let may_keep = self.model.is_resident() && self.args.output_frequency > 0;
+        if !may_keep || !self.keep_sums(sums, talk) {
+            return Err(e);
+        }
+        let kept = format!(
+            "; all that was collected is in `{}`: `--resume`, with `--force` if a file is in the way, writes the matrix \
+             without evaluating again",
+            self.checkpoint_path().display()
+        );
+        Err(match e {
+            Failure::Input(what) => Failure::Input(what + &kept),
+            Failure::Usage(what) => Failure::Usage(what + &kept),
+            other => other,
+        })
     }
 
     /// What takes the chunks through the model.
@@ -320,36 +339,41 @@ impl Job<'_> {
         } = *self.args;
         let done = talk.done();
         let is_due = |every: usize| every > 0 && done.is_multiple_of(every);
-        if is_due(save_frequency) {
-            let imatrix = self.output.imatrix(self.chunks, done, sums);
-            self.output.write_copy(done, &self.output.merged(imatrix)?)?;
-        }
         if is_due(output_frequency) && done < self.chunks.n_chunks() {
             self.keep_sums(sums, talk);
+        }
+        if is_due(save_frequency) {
+            let imatrix = self.output.imatrix(self.chunks, done, sums);
+            if let Err(e) = self.output.write_copy(done, &self.output.merged(imatrix)?) {
+                gguf_cli::warn(&format!("no copy at chunk {done}: {e}"));
+                self.failed_copy.set(Some(e));
+            }
         }
         Ok(())
     }
 
-    /// Writes a checkpoint of the chunks that are done; whether it could.
+    /// Writes a checkpoint of the chunks that are done. Returns whether it could.
     fn keep_sums(&self, sums: &SumSet, talk: &Talk<'_>) -> bool {
-        let done = talk.done();
-        let reached = Reached::new(done, talk.perplexity());
-        let result = checkpoint::write(&self.checkpoint(), &self.identity, &reached, sums, None);
-        // A disk that is full for now must not end a run of hours.
-        if let Err(e) = &result {
-            gguf_cli::warn(&format!("no checkpoint at chunk {done}: {e}"));
-        }
-        result.is_ok()
+        let reached = Reached::new(talk.done(), talk.perplexity());
+        self.keep_reached(&reached, sums, None)
     }
 
-    /// What is left to do where the matrix could not be written.
-    fn keep_all(&self, sums: &SumSet, talk: &Talk<'_>) {
-        if self.keep_sums(sums, talk) {
-            gguf_cli::warn(&format!(
-                "all that was collected is in `{}`: repeat the call with `--resume` when the output can be written",
-                self.checkpoint_path().display()
-            ));
+    /// Writes a checkpoint. Returns whether it could: a disk that is full for now must not end a run of hours.
+    pub(crate) fn keep_reached(
+        &self,
+        reached: &Reached,
+        sums: &SumSet,
+        states: Option<&HiddenStates>,
+    ) -> bool {
+        let result = checkpoint::write(&self.checkpoint(), &self.identity, reached, sums, states);
+        if let Err(e) = &result {
+            let place = match reached.layers {
+                0 => format!("chunk {}", reached.chunks),
+                layers => format!("layer {layers}"),
+            };
+            gguf_cli::warn(&format!("no checkpoint behind {place}: {e}"));
         }
+        result.is_ok()
     }
 }
 

@@ -214,7 +214,8 @@ impl Outputs {
     /// which `closed` is true are written no more.
     ///
     /// # Errors
-    /// A flush that fails: from then on every flush of that output does, and nothing more is noted.
+    /// A flush that fails: from then on every flush of that output does, and nothing more is noted. A note that cannot be
+    /// written; a first part file that is not the run's any more.
     pub fn checkpoint(&self, done: u64, closed: &dyn Fn(usize) -> bool) -> Result<()> {
         // Before the data is flushed: what another thread makes meanwhile has nothing yet that counts as done.
         let made = self.made();

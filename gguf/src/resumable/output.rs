@@ -122,7 +122,7 @@ impl Output {
         Ok(())
     }
 
-    /// Flushes what was written to disk. Others may go on writing.
+    /// Flushes what was written to disk. Others may go on writing: the file is not held meanwhile.
     pub(super) fn flush(&self) -> Result<()> {
         let open = self.file().clone();
         self.flush_file(open)
@@ -145,26 +145,25 @@ impl Output {
         failed.map_or(Ok(()), |e| Err(self.failed(e.into())))
     }
 
-    /// Gives a part file its size, with space on disk where the file system can promise it.
+    /// Gives a part file its size, with space on disk where the file system can promise it. Only then is it made: a
+    /// journal must not speak of one that is short.
     fn reserve(&self, file: &File) -> Result<()> {
         let io = |e| self.failed(e);
         let id = FileId::new(&file.metadata().map_err(io)?);
         let known = *self.made();
         match known {
-            None => {
-                *self.made() = Some(id);
-                file.set_len(0).map_err(io)?;
-            }
+            None => file.set_len(0).map_err(io)?,
             Some(known) if known != id => return Err(self.lost()),
             Some(_) => {}
         }
-        if file.metadata().map_err(io)?.len() == self.n_bytes {
-            return Ok(());
+        if file.metadata().map_err(io)?.len() != self.n_bytes {
+            match allocate(file, self.n_bytes) {
+                Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => return Err(self.failed(e.into())),
+                _ => file.set_len(self.n_bytes).map_err(io)?,
+            }
         }
-        match allocate(file, self.n_bytes) {
-            Err(e @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(self.failed(e.into())),
-            _ => file.set_len(self.n_bytes).map_err(io),
-        }
+        *self.made() = Some(id);
+        Ok(())
     }
 
     /// Removes a part file of no run, rather than to empty it: another run may have it open.
@@ -224,6 +223,14 @@ pub(super) fn open_part(part: &Path) -> Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_that_cannot_have_its_size_is_not_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = Output::new(&(folder.path().join("out"), 1 << 62));
+        output.open().unwrap_err();
+        assert!(!output.is_made());
+    }
 
     #[test]
     fn a_flush_that_failed_does_not_pass_later() {

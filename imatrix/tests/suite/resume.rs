@@ -101,8 +101,9 @@ fn a_matrix_that_cannot_be_written_is_kept_in_the_checkpoint() {
     let done = child.wait_with_output().unwrap();
     let talk = String::from_utf8(done.stderr).unwrap();
     assert_eq!(done.status.code(), Some(2), "{talk}");
+    let what = "out.checkpoint`: `--resume`, with `--force` if a file is in the way";
     assert!(
-        talk.contains("is in `") && talk.contains("out.checkpoint`: repeat the call with `--resume`"),
+        talk.starts_with("error: ") && talk.lines().count() == 1 && talk.contains(what),
         "{talk}"
     );
     assert_eq!(std::fs::read_to_string(&out).unwrap(), "another's");
@@ -114,6 +115,39 @@ fn a_matrix_that_cannot_be_written_is_kept_in_the_checkpoint() {
     assert_eq!(String::from_utf8_lossy(&done.stdout).trim(), expected);
     assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap());
     assert!(!Path::new(&path("out.checkpoint")).exists());
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a file of somebody else, no output of the program"
+)]
+fn a_copy_that_cannot_be_written_leaves_the_matrix() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (model, text) = (model.to_str().unwrap(), format!("{DATA}/calibration.txt"));
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (whole, out) = (path("whole"), path("out"));
+    assert!(run(&args(model, &text, &whole, &[])).status.success());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
+        .args(args(model, &text, &out, &["--save-frequency", "30"]))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    std::fs::write(path("out.at_60"), "another's").unwrap();
+    let done = child.wait_with_output().unwrap();
+    let talk = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(2), "{talk}");
+    let lines: Vec<_> = talk.lines().map(|l| l.split_once(": ").unwrap()).collect();
+    let [("warning", warning), ("error", error)] = lines[..] else {
+        panic!("{talk}");
+    };
+    assert!(warning.starts_with("no copy at chunk 60: "), "{talk}");
+    assert!(error.contains("out.at_60`: it exists already"), "{talk}");
+    assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap());
+    assert!(Path::new(&path("out.at_30")).exists());
 }
 
 #[test]

@@ -84,6 +84,41 @@ fn two_parts_of_a_text_are_the_whole() {
 }
 
 #[test]
+fn a_matrix_of_another_shape_is_refused_before_the_work() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let (matrix, _) = read(&model, &path("a"), "--chunks 1 --no-ppl");
+    let name = "blk.0.ffn_up_exps.weight";
+    let n = matrix.entries[name].counts.len();
+    let mut fewer_counts = matrix.clone();
+    fewer_counts.entries.get_mut(name).unwrap().counts.truncate(n / 2);
+    let mut fewer_columns = matrix;
+    let entry = fewer_columns.entries.get_mut(name).unwrap();
+    for sums in [&mut entry.sums, &mut entry.means] {
+        sums.truncate(sums.len() / 2);
+    }
+    for (other, what) in [
+        (fewer_counts, format!("expected {n} counts, found {}", n / 2)),
+        (fewer_columns, "sums, found ".to_owned()),
+    ] {
+        other.write_gguf(&path("b"), true, &[]).unwrap();
+        let (text, out) = (format!("{DATA}/calibration.txt"), path("c"));
+        let mut args = files(&model, &text, &out).to_vec();
+        let in_file = path("b").display().to_string();
+        args.extend(["--in-file", &in_file, "-c", "64", "--chunks", "1", "--quiet"]);
+        let refused = run(&args);
+        let talk = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{talk}");
+        assert!(
+            talk.contains(&format!("weight `{name}` of `--in-file`: ")) && talk.contains(&what),
+            "{talk}"
+        );
+        assert!(refused.stdout.is_empty() && !out.exists());
+    }
+}
+
+#[test]
 fn chunks_are_left_out_and_copies_kept() {
     let Some(model) = model() else { return };
     let dir = tempfile::tempdir().unwrap();

@@ -130,11 +130,12 @@ impl Work<'_> {
         });
         let failure = shared.failure.lock().expect("no thread panicked").take();
         let result = failure.map_or(flushed, |(_, failure)| Err(failure));
-        if result.is_err() && self.outputs.is_resumable() {
-            // What is done need not be done again; what went wrong first is what the caller hears.
-            drop(self.note(&shared));
+        if !self.outputs.is_resumable() {
+            return result;
         }
-        result
+        // Whatever comes next, what is done need not be done again. What went wrong first is what the caller hears.
+        let noted = self.checkpoint(&shared);
+        result.and(noted)
     }
 
     /// Has the disk write beside the work, which a disk that fails ends.
@@ -178,7 +179,7 @@ impl Work<'_> {
                     .lock()
                     .expect("no thread panicked")
                     .add(task.span.clone());
-                self.checkpoint(shared)
+                self.checkpoint_if_due(shared)
             });
             if let Err(failure) = result {
                 let mut first = shared.failure.lock().expect("no thread panicked");
@@ -197,8 +198,8 @@ impl Work<'_> {
         task::run(self, task, &sinks, scratch)
     }
 
-    /// Notes what is on disk, from time to time.
-    fn checkpoint(&self, shared: &Shared) -> Result<()> {
+    /// Flushes and notes from time to time.
+    fn checkpoint_if_due(&self, shared: &Shared) -> Result<()> {
         // Another thread that is at it does it for all.
         let Ok(mut last) = shared.checkpoint.try_lock() else {
             return Ok(());
@@ -207,13 +208,13 @@ impl Work<'_> {
         if at.elapsed() < pause {
             return Ok(());
         }
-        self.note(shared)?;
+        self.checkpoint(shared)?;
         *last = (Instant::now(), LAST_CHECKPOINT.min(2 * pause));
         Ok(())
     }
 
-    /// Notes what is on disk.
-    fn note(&self, shared: &Shared) -> Result<()> {
+    /// Flushes what is done and notes it; closes outputs that are complete.
+    fn checkpoint(&self, shared: &Shared) -> Result<()> {
         let done = shared.done.lock().expect("no thread panicked").up_to();
         let open_from = self.step_of(done);
         let places = self.targets.iter().flat_map(|t| &t.places[open_from..]);

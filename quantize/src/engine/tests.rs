@@ -219,6 +219,11 @@ fn a_run_stopped_anywhere_continues_and_gives_the_same_bytes() {
             source_bytes(&setting.targets(), done),
             "what was done is not read again"
         );
+        drop(outputs);
+
+        // What comes behind the rows may fail, too.
+        let (outputs, start) = setting.outputs();
+        assert_eq!(start, Start::At(301 + 5 * 70 + 41));
         outputs.publish().unwrap();
         assert!(setting.results() == whole, "{n_threads} threads");
     }

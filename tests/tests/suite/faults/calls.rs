@@ -156,7 +156,12 @@ fn who_only_reads_tells_what_cannot_be_read() {
 /// Writes at the end of a file, of so many bytes or more.
 #[test]
 fn what_cannot_be_written_is_an_error() {
-    let by_place = ["convert", "quantize", "merge --in-place-safe"];
+    let by_place = [
+        "convert",
+        "quantize",
+        "quantize --resume",
+        "merge --in-place-safe",
+    ];
     each("cannot be written", moments(2), &by_place, |i, random| {
         // One line of an error must still get out.
         vec![From(libc::SYS_write, 2, spread(i, random, 400, 1 << 20))]
@@ -170,6 +175,28 @@ fn a_place_that_cannot_be_written_is_an_error() {
     let in_order = ["imatrix", "merge", "split", "set -o"];
     each("cannot be written there", moments(2), &in_order, |i, random| {
         vec![From(libc::SYS_pwrite64, 3, spread(i, random, 0, n_bytes))]
+    });
+}
+
+/// Sizes that files are given before they are written.
+#[test]
+fn a_file_that_cannot_have_its_size_is_an_error() {
+    let n_bytes = Inputs::get().model().metadata().expect("a file").len();
+    let grow = [
+        "imatrix",
+        "merge",
+        "split",
+        "set -o",
+        "set",
+        "unset",
+        "rename-key",
+    ];
+    each("cannot have their size", moments(2), &grow, |i, random| {
+        let least = spread(i, random, 1, n_bytes);
+        vec![
+            From(libc::SYS_ftruncate, 1, least),
+            From(libc::SYS_fallocate, 3, least),
+        ]
     });
 }
 

@@ -72,7 +72,7 @@ pub(super) fn run(folder: &Path, line: &[String]) -> End {
 /// How one goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// The same command with `--resume`.
+    /// The same command with `--resume`, if it had not.
     Resume,
     /// That, and `--force` where the output is there and only its checkpoint was not removed.
     Checkpoint,
@@ -98,6 +98,14 @@ pub(super) struct Job {
 }
 
 const RESUMABLE: &[&str] = &[".out.gguf.part", ".out.gguf.journal", ".out.gguf.journal.part"];
+const RESUMABLE_SET: &[&str] = &[
+    ".out-00001-of-00004.gguf.part",
+    ".out-00002-of-00004.gguf.part",
+    ".out-00003-of-00004.gguf.part",
+    ".out-00004-of-00004.gguf.part",
+    ".out-00001-of-00004.gguf.journal",
+    ".out-00001-of-00004.gguf.journal.part",
+];
 const EDIT: &[&str] = &[".e.gguf.edit", ".e.gguf.edit.part"];
 const CONSUME: &[&str] = &[
     ".out.gguf.merge-part",
@@ -159,6 +167,13 @@ fn jobs() -> Vec<Job> {
             Next::Resume,
             RESUMABLE,
             &[],
+        ),
+        job(
+            "quantize --resume",
+            format!("gguf-quantize {model} out.gguf Q4_K_M 2 --quiet --split-max-tensors 12 --resume"),
+            Next::Resume,
+            RESUMABLE_SET,
+            RESUMABLE_SET,
         ),
         job(
             "imatrix",
@@ -234,6 +249,7 @@ impl Job {
         let has = |name: &str| found.contains_key(name);
         match self.next {
             Next::Checkpoint if has("out.gguf") => with(&["--resume", "--force"]),
+            Next::Resume if self.line.iter().any(|word| word == "--resume") => with(&[]),
             Next::Resume | Next::Checkpoint => with(&["--resume"]),
             Next::Again if found.keys().any(|name| after.contains_key(name)) => with(&["--force"]),
             Next::Restore if has(EDIT[0]) => Some(words("gguf-inspect set e.gguf -q")),
