@@ -139,6 +139,12 @@ impl AtomicFile {
         &self.path
     }
 
+    /// Whether somebody has removed the file under its part name and another run has begun the same output since: what
+    /// stands beside that output is the other run's.
+    pub fn is_replaced(&self) -> bool {
+        self.part.is_replaced()
+    }
+
     /// Says how many bytes the output will have, where that was not known when it was started.
     ///
     /// # Errors

@@ -93,6 +93,11 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
+    /// Whether another run has begun the output: then its checkpoint is the other's.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.reserved.as_ref().is_some_and(AtomicFile::is_replaced)
+    }
+
     /// The same when the model is known, and with it its files and the output's size.
     pub(crate) fn check(&self, model: &Model) -> Result<()> {
         let output = (self.path().to_owned(), self.n_bytes(model)?);

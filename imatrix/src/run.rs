@@ -55,7 +55,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             chunks: &chunks,
             identity: identity(args, &model, &text, &chunks)?,
             output,
-            failed_copy: Cell::default(),
         };
         job.run()
     })
@@ -122,8 +121,6 @@ pub(crate) struct Job<'a> {
     pub(crate) chunks: &'a Chunks,
     pub(crate) identity: RunIdentity,
     output: Output<'a>,
-    /// Why the last copy that could not be written was not: the matrix is what a run is for.
-    failed_copy: Cell<Option<Failure>>,
 }
 
 impl Job<'_> {
@@ -167,29 +164,26 @@ impl Job<'_> {
         let imatrix = self.output.merged(imatrix)?;
         self.write(&imatrix, collector.borrow().sums(), &talk)?;
         checkpoint::remove(&self.checkpoint_path())?;
-        talk.finish(&self.output, &imatrix)?;
-        printed.and(self.failed_copy.take().map_or(Ok(()), Err))
+        let copies = talk.copies(&self.output);
+        let told = talk.finish(&self.output, &imatrix);
+        copies.and(told).and(printed)
     }
 
     /// Writes the matrix. Where that fails, a checkpoint keeps what it is made of, and the error says so.
     fn write(&mut self, imatrix: &Imatrix, sums: &SumSet, talk: &Talk<'_>) -> Result<()> {
+        let may_keep =
+            self.model.is_resident() && self.args.output_frequency > 0 && !self.output.is_replaced();
         let Err(e) = self.output.write(imatrix) else {
             return Ok(());
         };
-        let may_keep = self.model.is_resident() && self.args.output_frequency > 0;
         if !may_keep || !self.keep_sums(sums, talk) {
             return Err(e);
         }
-        let kept = format!(
+        Err(e.and(&format!(
             "; all that was collected is in `{}`: `--resume`, with `--force` if a file is in the way, writes the matrix \
              without evaluating again",
             self.checkpoint_path().display()
-        );
-        Err(match e {
-            Failure::Input(what) => Failure::Input(what + &kept),
-            Failure::Usage(what) => Failure::Usage(what + &kept),
-            other => other,
-        })
+        )))
     }
 
     /// What takes the chunks through the model.
@@ -311,7 +305,9 @@ impl Job<'_> {
             }
             talk.pass(group.len());
             start = group.end;
-            if let (Some(w), Evaluator::Session(_)) = (watched, &*evaluator) {
+            if let Some(w) = watched
+                && self.model.is_resident()
+            {
                 self.keep(w.collector.borrow().sums(), talk)?;
             }
         }
@@ -331,7 +327,7 @@ impl Job<'_> {
     }
 
     /// Writes what is due behind a group of chunks.
-    fn keep(&self, sums: &SumSet, talk: &Talk<'_>) -> Result<()> {
+    fn keep(&self, sums: &SumSet, talk: &mut Talk<'_>) -> Result<()> {
         let Args {
             output_frequency,
             save_frequency,
@@ -339,15 +335,14 @@ impl Job<'_> {
         } = *self.args;
         let done = talk.done();
         let is_due = |every: usize| every > 0 && done.is_multiple_of(every);
-        if is_due(output_frequency) && done < self.chunks.n_chunks() {
-            self.keep_sums(sums, talk);
-        }
+        // In front of the checkpoint: a run that is stopped between the two makes the copy again.
         if is_due(save_frequency) {
             let imatrix = self.output.imatrix(self.chunks, done, sums);
-            if let Err(e) = self.output.write_copy(done, &self.output.merged(imatrix)?) {
-                gguf_cli::warn(&format!("no copy at chunk {done}: {e}"));
-                self.failed_copy.set(Some(e));
-            }
+            let copy = self.output.write_copy(done, &self.output.merged(imatrix)?);
+            talk.copy(done, copy);
+        }
+        if is_due(output_frequency) && done < self.chunks.n_chunks() {
+            self.keep_sums(sums, talk);
         }
         Ok(())
     }
@@ -365,7 +360,12 @@ impl Job<'_> {
         sums: &SumSet,
         states: Option<&HiddenStates>,
     ) -> bool {
-        let result = checkpoint::write(&self.checkpoint(), &self.identity, reached, sums, states);
+        let result = if self.output.is_replaced() {
+            let path = self.output.path().display();
+            Err(Failure::Usage(format!("another run has begun `{path}`")))
+        } else {
+            checkpoint::write(&self.checkpoint(), &self.identity, reached, sums, states)
+        };
         if let Err(e) = &result {
             let place = match reached.layers {
                 0 => format!("chunk {}", reached.chunks),

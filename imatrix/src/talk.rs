@@ -26,6 +26,8 @@ pub(crate) struct Talk<'a> {
     done: usize,
     /// Why running values can no longer be printed. The run goes on: the matrix is what it is for.
     failure: Option<Failure>,
+    /// Why the last copy that could not be written was not. The run goes on here, too.
+    failed_copy: Option<Failure>,
 }
 
 impl<'a> Talk<'a> {
@@ -43,7 +45,27 @@ impl<'a> Talk<'a> {
             progress,
             done: reached.chunks,
             failure: None,
+            failed_copy: None,
         }
+    }
+
+    /// Hears what became of a copy behind `chunk`.
+    pub(crate) fn copy(&mut self, chunk: usize, copy: Result<()>) {
+        if let Err(e) = copy {
+            gguf_cli::warn(&format!("no copy at chunk {chunk}: {e}"));
+            self.failed_copy = Some(e);
+        }
+    }
+
+    /// What became of the copies, when the matrix is written.
+    pub(crate) fn copies(&mut self, output: &Output<'_>) -> Result<()> {
+        let Some(e) = self.failed_copy.take() else {
+            return Ok(());
+        };
+        Err(e.and(&format!(
+            "; the matrix itself is in `{}`",
+            output.path().display()
+        )))
     }
 
     /// Chunks that are complete.

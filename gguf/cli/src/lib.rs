@@ -72,6 +72,18 @@ pub enum Failure {
     Closed,
 }
 
+impl Failure {
+    /// The same with more words behind.
+    #[must_use]
+    pub fn and(self, more: &str) -> Self {
+        match self {
+            Self::Input(what) => Self::Input(what + more),
+            Self::Usage(what) => Self::Usage(what + more),
+            without_words => without_words,
+        }
+    }
+}
+
 /// The last part of a path, for reports in which a folder would be private or noise.
 pub fn file_name(path: &Path) -> Cow<'_, str> {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()

@@ -74,6 +74,11 @@ impl Part {
     pub(super) fn is_there(&self) -> bool {
         FileId::at(&self.path) == Some(self.id)
     }
+
+    /// Whether another file is.
+    pub(super) fn is_replaced(&self) -> bool {
+        FileId::at(&self.path).is_some_and(|id| id != self.id)
+    }
 }
 
 impl Drop for Part {

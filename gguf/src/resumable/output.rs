@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_part_that_cannot_have_its_size_is_not_made() {
         let folder = tempfile::tempdir().unwrap();
-        let output = Output::new(&(folder.path().join("out"), 1 << 62));
+        let output = Output::new(&(folder.path().join("out"), u64::MAX));
         output.open().unwrap_err();
         assert!(!output.is_made());
     }

@@ -40,6 +40,20 @@ fn kill_behind(args: &[&str], mark: &str, checkpoint: &Path) {
     child.wait().unwrap();
 }
 
+/// Starts a run, does something when it has begun to print, and returns its exit code and what it said.
+fn disturb(args: &[&str], act: impl FnOnce()) -> (Option<i32>, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    act();
+    let done = child.wait_with_output().unwrap();
+    (done.status.code(), String::from_utf8(done.stderr).unwrap())
+}
+
 #[test]
 fn a_killed_run_ends_with_the_bytes_of_one_that_was_not() {
     let Some(model) = model() else { return };
@@ -90,17 +104,10 @@ fn a_matrix_that_cannot_be_written_is_kept_in_the_checkpoint() {
     let done = run(&args(model, &text, &whole, &[]));
     let expected = estimate(&done.stdout);
 
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
-        .args(args(model, &text, &out, &[]))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    std::fs::write(&out, "another's").unwrap();
-    let done = child.wait_with_output().unwrap();
-    let talk = String::from_utf8(done.stderr).unwrap();
-    assert_eq!(done.status.code(), Some(2), "{talk}");
+    let (code, talk) = disturb(&args(model, &text, &out, &[]), || {
+        std::fs::write(&out, "another's").unwrap();
+    });
+    assert_eq!(code, Some(2), "{talk}");
     let what = "out.checkpoint`: `--resume`, with `--force` if a file is in the way";
     assert!(
         talk.starts_with("error: ") && talk.lines().count() == 1 && talk.contains(what),
@@ -122,6 +129,33 @@ fn a_matrix_that_cannot_be_written_is_kept_in_the_checkpoint() {
     clippy::disallowed_methods,
     reason = "a file of somebody else, no output of the program"
 )]
+fn the_checkpoint_of_another_run_stays() {
+    let Some(model) = model() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (model, text) = (model.to_str().unwrap(), format!("{DATA}/calibration.txt"));
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (code, talk) = disturb(&args(model, &text, &path("out"), &[]), || {
+        std::fs::remove_file(path(".out.new")).unwrap();
+        std::fs::write(path(".out.new"), "another run's").unwrap();
+    });
+    assert_eq!(code, Some(2), "{talk}");
+    assert!(
+        talk.contains("no checkpoint behind chunk 59: another run has begun `"),
+        "{talk}"
+    );
+    assert!(!talk.contains("all that was collected"), "{talk}");
+    assert_eq!(
+        std::fs::read_to_string(path(".out.new")).unwrap(),
+        "another run's"
+    );
+    assert!(!Path::new(&path("out")).exists());
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a file of somebody else, no output of the program"
+)]
 fn a_copy_that_cannot_be_written_leaves_the_matrix() {
     let Some(model) = model() else { return };
     let dir = tempfile::tempdir().unwrap();
@@ -129,23 +163,20 @@ fn a_copy_that_cannot_be_written_leaves_the_matrix() {
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (whole, out) = (path("whole"), path("out"));
     assert!(run(&args(model, &text, &whole, &[])).status.success());
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
-        .args(args(model, &text, &out, &["--save-frequency", "30"]))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    std::fs::write(path("out.at_60"), "another's").unwrap();
-    let done = child.wait_with_output().unwrap();
-    let talk = String::from_utf8(done.stderr).unwrap();
-    assert_eq!(done.status.code(), Some(2), "{talk}");
+    let (code, talk) = disturb(&args(model, &text, &out, &["--save-frequency", "30"]), || {
+        std::fs::write(path("out.at_60"), "another's").unwrap();
+    });
+    assert_eq!(code, Some(2), "{talk}");
     let lines: Vec<_> = talk.lines().map(|l| l.split_once(": ").unwrap()).collect();
     let [("warning", warning), ("error", error)] = lines[..] else {
         panic!("{talk}");
     };
     assert!(warning.starts_with("no copy at chunk 60: "), "{talk}");
-    assert!(error.contains("out.at_60`: it exists already"), "{talk}");
+    assert!(
+        error.contains("out.at_60`: it exists already")
+            && error.ends_with(&format!("the matrix itself is in `{out}`")),
+        "{talk}"
+    );
     assert!(std::fs::read(&out).unwrap() == std::fs::read(&whole).unwrap());
     assert!(Path::new(&path("out.at_30")).exists());
 }

@@ -166,15 +166,19 @@ impl Manifest {
         Ok(manifests.remove(0))
     }
 
-    /// Reads manifests that stand one behind the other; at least one.
+    /// Reads manifests that stand one behind the other; at least one, none empty. A list of files in front of the first
+    /// is a part of that.
     fn parse(text: &str, path: &Path) -> Result<Vec<Self>> {
-        let mut manifests = vec![Self::default()];
+        let mut manifests = Vec::new();
+        let (mut current, mut has_header) = (Self::default(), false);
         for (i, line) in text.lines().enumerate() {
-            if line.starts_with(HEADER) && !manifests[manifests.len() - 1].is_empty() {
-                manifests.push(Self::default());
+            if line.starts_with(HEADER) {
+                if has_header {
+                    manifests.push(std::mem::take(&mut current));
+                }
+                has_header = true;
             }
-            let last = manifests.len() - 1;
-            if manifests[last].add(line).is_none() {
+            if current.add(line).is_none() {
                 return Err(Failure::Input(format!(
                     "`{}` line {}: expected a line that `gguf-inspect hash` or `sha256sum` wrote, found {:?}",
                     path.display(),
@@ -183,7 +187,9 @@ impl Manifest {
                 )));
             }
         }
-        if manifests[0].is_empty() {
+        manifests.push(current);
+        manifests.retain(|m| !m.is_empty());
+        if manifests.is_empty() {
             let path = path.display();
             return Err(Failure::Input(format!(
                 "`{path}` has no digests: expected a manifest"
@@ -305,12 +311,24 @@ mod tests {
         manifest.write(&mut text).expect("memory");
         let text = String::from_utf8(text).expect("UTF-8");
         assert_eq!(printable(&text.replace('\n', "")), text.replace('\n', ""));
-        let back = |text: &str| Manifest::parse(text, Path::new("m")).expect("manifests");
-        assert_eq!(format!("{:?}", back(&text)), format!("[{manifest:?}]"));
-        assert_eq!(
-            format!("{:?}", back(&text.repeat(2))),
-            format!("[{manifest:?}, {manifest:?}]")
-        );
+        let back = |text: &str| {
+            let manifests = Manifest::parse(text, Path::new("m")).expect("manifests");
+            format!("{manifests:?}")
+        };
+        let (one, two) = (format!("[{manifest:?}]"), format!("[{manifest:?}, {manifest:?}]"));
+        assert_eq!(back(&text), one);
+        assert_eq!(back(&text.repeat(2)), two);
+        let header = text.lines().next().expect("a line").to_owned() + "\n";
+        assert_eq!(back(&[&*header, &text, &header].concat()), one);
+        // What `sha256sum` wrote, in front or behind.
+        let list = text.lines().nth(1).expect("a file").to_owned() + "\n";
+        for parts in [[&*list, &text], [&*text, &list]] {
+            let both = Manifest::parse(&parts.concat(), Path::new("m")).expect("manifests");
+            let sizes = both
+                .iter()
+                .map(|m| (m.files.len(), m.metadata.len(), m.tensors.len()));
+            assert_eq!(sizes.collect::<Vec<_>>(), [(2, 1, 1)]);
+        }
     }
 
     #[test]
