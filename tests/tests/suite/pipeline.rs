@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use gguf::GgufFile;
 use gguf_runtime::{KvType, Model, Session, Settings};
@@ -40,20 +40,26 @@ impl Work {
         self.path("bf16.gguf")
     }
 
-    /// Quantizes and returns the output.
+    /// Quantizes and returns the output, which is made once: tests that run at the same time ask for the same.
     fn quantized(&self, file_type: &str, imatrix: bool) -> PathBuf {
+        static MADE: Mutex<BTreeMap<PathBuf, Arc<OnceLock<()>>>> = Mutex::new(BTreeMap::new());
         let out = self.path(&format!(
             "{file_type}{}.gguf",
             if imatrix { "+imatrix" } else { "" }
         ));
-        let matrix = data("golden/qwen3moe.imatrix.gguf");
-        let bf16 = self.bf16();
-        let mut args = vec!["--quiet", "--force"];
-        if imatrix {
-            args.extend(["--imatrix", s(&matrix)]);
-        }
-        args.extend([s(&bf16), s(&out), file_type, "2"]);
-        run_ok("gguf-quantize", &args);
+        let mut made = MADE.lock().expect("no test panics with it");
+        let once = made.entry(out.clone()).or_default().clone();
+        drop(made);
+        once.get_or_init(|| {
+            let matrix = data("golden/qwen3moe.imatrix.gguf");
+            let bf16 = self.bf16();
+            let mut args = vec!["--quiet"];
+            if imatrix {
+                args.extend(["--imatrix", s(&matrix)]);
+            }
+            args.extend([s(&bf16), s(&out), file_type, "2"]);
+            run_ok("gguf-quantize", &args);
+        });
         out
     }
 
