@@ -43,7 +43,7 @@ impl<'a> Output<'a> {
     /// The same when the model is known.
     ///
     /// # Errors
-    /// Loaded sums or counts of another length than the model's weights have.
+    /// Loaded sums or counts that do not fit the model's weights.
     pub(crate) fn with_model(
         self,
         model: &'a Model,
@@ -51,21 +51,14 @@ impl<'a> Output<'a> {
         loaded: Option<Imatrix>,
     ) -> Result<Self> {
         for w in model.observed() {
-            let Some(entry) = loaded.as_ref().and_then(|m| m.entries.get(w.name)) else {
-                continue;
-            };
-            let (sums, counts) = (entry.sums.len(), entry.counts.len());
-            let what = if sums != w.n_cols * w.n_experts {
-                format!("expected {} sums, found {sums}", w.n_cols * w.n_experts)
-            } else if counts != 1 && counts != w.n_experts {
-                format!("expected {} counts, found {counts}", w.n_experts)
-            } else {
-                continue;
-            };
-            return Err(Failure::Input(format!(
-                "weight `{}` of `--in-file`: {what}; the matrix is of another model",
-                w.name
-            )));
+            let entry = loaded.as_ref().and_then(|m| m.entries.get(w.name));
+            let misfit = entry.and_then(|e| e.misfit(w.n_cols * w.n_experts, w.n_experts));
+            if let Some(what) = misfit {
+                return Err(Failure::Input(format!(
+                    "weight `{}` of `--in-file`: {what}; the matrix is of another model",
+                    w.name
+                )));
+            }
         }
         Ok(Self {
             inputs: inputs(self.args, self.files, Some(model)),

@@ -46,18 +46,26 @@ enum Lost {
     Other,
 }
 
+impl Entry {
+    /// Why it cannot be added to an entry of the same weight with `n_sums` sums and `n_counts` counts, if it cannot.
+    pub fn misfit(&self, n_sums: usize, n_counts: usize) -> Option<String> {
+        let (sums, counts) = (self.sums.len(), self.counts.len());
+        if sums != n_sums {
+            Some(format!("expected {n_sums} sums, found {sums}"))
+        } else if counts != n_counts && counts != 1 && n_counts != 1 {
+            Some(format!("expected {n_counts} counts, found {counts}"))
+        } else {
+            None
+        }
+    }
+}
+
 /// Refuses `other`, of a weight that has `n_sums` sums and `n_counts` counts so far.
 fn check(name: &str, n_sums: usize, n_counts: usize, other: &Entry) -> Result<()> {
-    let (sums, counts) = (other.sums.len(), other.counts.len());
-    let what = if sums != n_sums {
-        format!("expected {n_sums} sums, found {sums}")
-    } else if counts != n_counts && counts != 1 && n_counts != 1 {
-        format!("expected {n_counts} counts, found {counts}")
-    } else {
-        return Ok(());
-    };
-    let what = format!("weight `{name}`: {what}; the matrices are of different models");
-    Err(Error::Misfit { what: what.into() })
+    other.misfit(n_sums, n_counts).map_or(Ok(()), |what| {
+        let what = format!("weight `{name}`: {what}; the matrices are of different models");
+        Err(Error::Misfit { what: what.into() })
+    })
 }
 
 impl Sums {

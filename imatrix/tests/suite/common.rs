@@ -1,7 +1,7 @@
 //! Models, texts and the program.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 pub(crate) const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data");
 
@@ -19,6 +19,16 @@ pub(crate) fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
         .args(args)
         .output()
+        .unwrap()
+}
+
+/// Starts the program; what it prints waits for who reads it.
+pub(crate) fn start(args: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
+        .args(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use gguf_imatrix_format::Imatrix;
 
-use crate::common::{DATA, collect, distance, files, model, run};
+use crate::common::{DATA, collect, distance, files, model, run, start};
 
 /// Largest relative L2 distance of a weight's sums. The reference adds up in f32.
 const SUMS_DISTANCE: f64 = 5e-3;
@@ -143,13 +143,9 @@ fn the_estimate_comes_even_if_the_matrix_cannot_be_written() {
     let folder = dir.path().join("folder");
     std::fs::create_dir(&folder).unwrap();
     let (out, text) = (folder.join("out"), format!("{DATA}/calibration.txt"));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
-        .args(files(&model, &text, &out))
-        .args(["-c", "64", "-b", "64", "--chunks", "40", "--quiet"])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut args = files(&model, &text, &out).to_vec();
+    args.extend(["-c", "64", "-b", "64", "--chunks", "40", "--quiet"]);
+    let mut child = start(&args);
     let mut first = [0; 3];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut first).unwrap();
     assert_eq!(&first, b"[1]");

@@ -2,9 +2,8 @@
 
 use std::io::Read as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use crate::common::{DATA, model, run};
+use crate::common::{DATA, model, run, start};
 
 /// Arguments of a run of 60 chunks with a checkpoint behind each; `more` stands in place of options of these.
 fn args<'a>(model: &'a str, text: &'a str, out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -21,14 +20,14 @@ fn args<'a>(model: &'a str, text: &'a str, out: &'a str, more: &[&'a str]) -> Ve
     args
 }
 
+/// The last line of what a run printed.
+fn estimate(stdout: &[u8]) -> String {
+    String::from_utf8_lossy(stdout).lines().last().unwrap().to_owned()
+}
+
 /// Starts a run and kills it when `mark` has been printed and there is a checkpoint.
 fn kill_behind(args: &[&str], mark: &str, checkpoint: &Path) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
-        .args(args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = start(args);
     let mut printed = Vec::new();
     let mut byte = [0];
     let out = child.stdout.as_mut().unwrap();
@@ -42,12 +41,7 @@ fn kill_behind(args: &[&str], mark: &str, checkpoint: &Path) {
 
 /// Starts a run, does something when it has begun to print, and returns its exit code and what it said.
 fn disturb(args: &[&str], act: impl FnOnce()) -> (Option<i32>, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_gguf-imatrix"))
-        .args(args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = start(args);
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     act();
     let done = child.wait_with_output().unwrap();
@@ -64,7 +58,6 @@ fn a_killed_run_ends_with_the_bytes_of_one_that_was_not() {
     let checkpoint = dir.path().join("out.checkpoint");
     let done = run(&args(model, &text, &whole, &[]));
     assert!(done.status.success());
-    let estimate = |stdout: &[u8]| String::from_utf8_lossy(stdout).lines().last().unwrap().to_owned();
     let expected = estimate(&done.stdout);
     // Killed three times on its way, each time by another cut in batches.
     kill_behind(&args(model, &text, &out, &[]), "[3]", &checkpoint);
@@ -100,7 +93,6 @@ fn a_matrix_that_cannot_be_written_is_kept_in_the_checkpoint() {
     let (model, text) = (model.to_str().unwrap(), format!("{DATA}/calibration.txt"));
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let (whole, out) = (path("whole"), path("out"));
-    let estimate = |stdout: &[u8]| String::from_utf8_lossy(stdout).lines().last().unwrap().to_owned();
     let done = run(&args(model, &text, &whole, &[]));
     let expected = estimate(&done.stdout);
 
